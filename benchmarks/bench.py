@@ -188,7 +188,7 @@ class _Watch:
         self.cpu_s = time.process_time()
         for record in records:
             if self._phase and self._phase_ns is None and record.HasField("marker"):
-                self._phase_ns = record.at_ns
+                self._phase_ns = record.time_ns
             yield record
 
     def progress(self, now_ns: int, _cluster: Cluster, tally: Tally) -> None:

@@ -55,14 +55,14 @@ class Nobody:
 
 def records(nodes: int, pods: int, minutes: int, memory: str) -> Iterator[trace_pb2.Record]:
     """Yield nodes of that memory, and running pods of 1 GiB at most."""
-    yield trace_pb2.Record(header=trace_pb2.Header(window_end_ns=minutes * 60 * SECOND_NS))
+    yield trace_pb2.Record(header=trace_pb2.Header(window_end_time_ns=minutes * 60 * SECOND_NS))
     for number in range(1, 9):
         record = trace_pb2.Record()
         record.usage.id = number
         for sample in range(minutes * 60 // SAMPLE_S + 1):
             used = 256 + (number * 97 + sample * 61) % 768
             record.usage.segments.add(
-                offset_ns=sample * SAMPLE_S * SECOND_NS, memory_bytes=used * MIB
+                offset_duration_ns=sample * SAMPLE_S * SECOND_NS, memory_bytes=used * MIB
             )
         yield record
     for number in range(nodes):

@@ -46,7 +46,7 @@ def exchanged(address: str, count: int) -> tuple[float, float]:
     opened = channel(address)
     stub = QueueServiceStub(opened)
     session = stub.CreateSession(rpc.CreateSessionRequest())
-    stamp = session_pb2.Stamp(session=session.session)
+    stamp = session_pb2.Stamp(session_id=session.session_id)
     stream: Exchange[rpc.ApplyRequest, rpc.ApplyResponse]
     stream = Exchange(stub.StreamingApply, "queue", address)
     for request in requests(stamp, 100):

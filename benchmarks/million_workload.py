@@ -68,9 +68,9 @@ def _pod(
     grain_ns = SECOND_NS // 1000 if spread else SECOND_NS
     service_ns = draw.exponential_ns(SERVICE_S * SECOND_NS, "service", index)
     life = PodLife(
-        start_delay_ns=draw.between(1, 3, "start", index) * SECOND_NS,
-        service_time_ns=-(-service_ns // grain_ns) * grain_ns,
-        shutdown_ns=draw.between(1, 8, "shutdown", index) * SECOND_NS,
+        start_delay_duration_ns=draw.between(1, 3, "start", index) * SECOND_NS,
+        service_duration_ns=-(-service_ns // grain_ns) * grain_ns,
+        shutdown_duration_ns=draw.between(1, 8, "shutdown", index) * SECOND_NS,
     )
     create = PodCreate(template_id=draw.weighted(weighted, "kind", index), life=life)
     meta = create.pod.metadata

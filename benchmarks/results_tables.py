@@ -69,7 +69,7 @@ def _make(run: RunDirectory, pods: int, nodes: int) -> None:
     lifetime = _SERVICE_NS // step_ns + 1
     for number in range(pods + lifetime):
         at_ns = number * step_ns
-        round_ = scheduler_pb2.Round(at_ns=at_ns)
+        round_ = scheduler_pb2.Round(time_ns=at_ns)
         entries: list[trace_pb2.Decision] = []
         if number >= lifetime and ending < pods:
             entries += _end(round_, at_ns, ending, nodes)
@@ -79,7 +79,7 @@ def _make(run: RunDirectory, pods: int, nodes: int) -> None:
         rounds.write(round_)
         for entry in entries:
             sequence += 1
-            entry.sequence, entry.at_ns = sequence, at_ns
+            entry.sequence, entry.time_ns = sequence, at_ns
             decisions.write(entry)
     rounds.close()
     decisions.close()
@@ -110,9 +110,10 @@ def _begin(
     container = pod.spec.containers.add(name="c")
     container.resources.requests.update({"cpu": f"{1 + number % 4}", "memory": "2Gi"})
     pod.status.phase = "Pending"
-    round_.events.add(at_ns=at_ns).add.pod.CopyFrom(pod)
+    round_.events.add(time_ns=at_ns).add.pod.CopyFrom(pod)
     round_.events.add(
-        at_ns=at_ns, patch=scheduler_pb2.PodPatch(pod=_ref(number), node_name=_host(number, nodes))
+        time_ns=at_ns,
+        patch=scheduler_pb2.PodPatch(pod=_ref(number), node_name=_host(number, nodes)),
     )
     if number % 10 == 0:
         for attempt in range(1, 4):
@@ -125,7 +126,7 @@ def _begin(
     entry = _entry(number)
     entry.observed.scheduled.node_name = _host(number, nodes)
     entry.observed.scheduled.attempts = 4 if number % 10 == 0 else 1
-    entry.observed.scheduled.waited_ns = number % 997 * 1_000_000
+    entry.observed.scheduled.waited_duration_ns = number % 997 * 1_000_000
     yield entry
     entry = _entry(number)
     entry.observed.started.node_name = _host(number, nodes)
@@ -142,12 +143,12 @@ def _end(
         yield entry
         entry = _entry(number)
         entry.observed.removed.cause = "preempted"
-        round_.events.add(at_ns=at_ns).remove.CopyFrom(entry.observed.object)
+        round_.events.add(time_ns=at_ns).remove.CopyFrom(entry.observed.object)
     else:
         entry.observed.finished.phase = "Succeeded"
         status = pod_pb2.PodStatus(phase="Succeeded")
         patch = scheduler_pb2.PodPatch(pod=_ref(number), status=status)
-        round_.events.add(at_ns=at_ns, patch=patch)
+        round_.events.add(time_ns=at_ns, patch=patch)
     yield entry
 
 

@@ -143,8 +143,8 @@ def run_replay(
         }
         header = attempt.header
         stopped_ns = {
-            ReplayEnd.UNTIL: first[0].at_ns + (settings.until_ns or 0) if first else 0,
-            ReplayEnd.WINDOW: header.window_end_ns,
+            ReplayEnd.UNTIL: first[0].time_ns + (settings.until_ns or 0) if first else 0,
+            ReplayEnd.WINDOW: header.window_end_time_ns,
         }
         end, replay = attempt.end, attempt.replay
         end_ns = max(replay.now_ns, stopped_ns.get(end, 0))

@@ -48,7 +48,7 @@ def load(paths: Sequence[Path], options: ImportOptions) -> Iterator[Record]:
             create, scheduled = _task(row, issues)
             spec = create.pod_create.pod.spec
             classes[spec.priority_class_name] = spec.priority
-            header.start_ns = min(header.start_ns or create.at_ns, create.at_ns)
+            header.start_time_ns = min(header.start_time_ns or create.time_ns, create.time_ns)
             drafts.add(create)
             if scheduled is not None:
                 drafts.add(scheduled, RecordRank.OBSERVED)
@@ -64,12 +64,12 @@ def _task(row: TableRow, issues: Issues) -> tuple[Record, Record | None]:
     started_ns, ended_ns = row.seconds_ns("started"), row.seconds_ns("ended")
     life = pod_life(row.where, started_ns or 0, ended_ns if started_ns else None, issues)
     submitted_ns = row.seconds_ns("submitted") or 0
-    create = Record(at_ns=submitted_ns, pod_create=PodCreate(pod=pod, life=life))
+    create = Record(time_ns=submitted_ns, pod_create=PodCreate(pod=pod, life=life))
     if started_ns is None:
         return create, None
     binding = Scheduled(node_name=row.required("machine"))
     return create, Record(
-        at_ns=started_ns, observed=Observed(object=pod_ref(pod), scheduled=binding)
+        time_ns=started_ns, observed=Observed(object=pod_ref(pod), scheduled=binding)
     )
 
 

@@ -66,7 +66,7 @@ class _Session(Generic[Request, Answer]):
         Raises ServiceLostError if the service cannot be reached, and BackendError if it
         refuses the checkpoint.
         """
-        former = self._stamp.session
+        former = self._stamp.session_id
         self._stream.close()
         self._channel.close()
         self._open(address, chunks)
@@ -88,11 +88,11 @@ class _Session(Generic[Request, Answer]):
                 raise ServiceLostError(text) from error
             refused = isinstance(error, grpc.Call) and error.code() in _REFUSED
             raise (ConfigurationError if refused else BackendError)(text) from error
-        if not opened.session:
+        if not opened.session_id:
             self._channel.close()
-            raise self._invalid("session", "is required")
+            raise self._invalid("session_id", "is required")
         self.opened = opened
-        self._stamp.session, self._stamp.sequence = opened.session, 0
+        self._stamp.session_id, self._stamp.sequence = opened.session_id, 0
         open_stream: Callable[[Iterator[Request]], Any] = getattr(self._stub, self._stream_name)
         unary = getattr(self._stub, self._stream_name.removeprefix("Streaming"))
         self._stream: Exchange[Request, Answer] = Exchange(
@@ -114,7 +114,7 @@ class _Session(Generic[Request, Answer]):
     def close(self) -> None:
         """Delete the session and close the channel."""
         self._stream.close()
-        self._delete(self._stamp.session)
+        self._delete(self._stamp.session_id)
         self._channel.close()
 
     def _next_stamp(self) -> session_pb2.Stamp:
@@ -122,7 +122,9 @@ class _Session(Generic[Request, Answer]):
         return self._stamp
 
     def _unnumbered_stamp(self) -> session_pb2.Stamp:
-        return session_pb2.Stamp(session=self._stamp.session, traceparent=self._stamp.traceparent)
+        return session_pb2.Stamp(
+            session_id=self._stamp.session_id, traceparent=self._stamp.traceparent
+        )
 
     def _invalid(self, field: str, problem: str) -> BackendError:
         return BackendError(f"{self._title} returned an invalid response: {field}: {problem}")
@@ -143,7 +145,7 @@ class _Session(Generic[Request, Answer]):
         gRPC raises a ValueError if the channel was closed, as it is after a vain `reopen`.
         """
         with contextlib.suppress(grpc.RpcError, ValueError):
-            request = session_pb2.DeleteSessionRequest(session=session)
+            request = session_pb2.DeleteSessionRequest(session_id=session)
             within = self._stamp.traceparent
             metadata = (("traceparent", within),) if within else ()
             self._stub.DeleteSession(request, timeout=self._timeouts.call, metadata=metadata)
@@ -231,8 +233,8 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         except grpc.RpcError as error:
             text = f"the scheduler did not restore a checkpoint: {describe(error)}"
             raise BackendError(text) from error
-        self._delete(self._stamp.session)
-        self._stamp.session, self._stamp.sequence = restored.session, 0
+        self._delete(self._stamp.session_id)
+        self._stamp.session_id, self._stamp.sequence = restored.session_id, 0
 
     def evaluate(
         self, request: scheduler_rpc.EvaluatePodRequest
@@ -249,25 +251,27 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         while not self._answered:
             expected = self._expected[0]
             answer = self._receive(expected.sequence)
-            if not answer.outcomes:
-                raise self._invalid("outcomes", "is required: one for each round")
+            if not answer.rounds:
+                raise self._invalid("rounds", "is required: one for each round")
             self._check_rounds(answer, expected)
-            if not answer.outcomes[-1].goes_on:
+            if not answer.rounds[-1].window_continues:
                 self._expected.popleft()
             if not expected.is_part:
-                self._answered.extend(answer.outcomes)
+                self._answered.extend(answer.rounds)
         self.rounds += 1
         return self._answered.popleft()
 
     def _check_rounds(self, answer: scheduler_rpc.RunRoundResponse, expected: _Expected) -> None:
         """Check outcomes by the rounds that were sent. Raises BackendError."""
-        expected.rounds -= len(answer.outcomes)
+        expected.rounds -= len(answer.rounds)
         if expected.rounds < 0:
-            raise self._invalid("outcomes", f"has {-expected.rounds} more than rounds were sent")
-        for index, outcomes in enumerate(answer.outcomes):
-            path = f"outcomes[{index}]"
-            if not outcomes.goes_on and index + 1 < len(answer.outcomes):
-                raise self._invalid(f"{path}.goes_on", "is required where the next round's follow")
+            raise self._invalid("rounds", f"has {-expected.rounds} more than rounds were sent")
+        for index, outcomes in enumerate(answer.rounds):
+            path = f"rounds[{index}]"
+            if not outcomes.window_continues and index + 1 < len(answer.rounds):
+                raise self._invalid(
+                    f"{path}.window_continues", "is required where the next round's follow"
+                )
             if expected.events_only and outcomes.outcomes:
                 raise self._invalid(f"{path}.outcomes", "has pods, but the round has events only")
             if expected.max_pods and len(outcomes.outcomes) > expected.max_pods:
@@ -299,12 +303,12 @@ def _parts(round_: scheduler_pb2.Round) -> list[scheduler_pb2.Round]:
     parts = list(split(round_))
     for part in parts:
         timed = part.events or part.answers
-        part.at_ns = timed[-1].at_ns if timed and part is not parts[-1] else round_.at_ns
-        part.round, part.events_only = round_.round, True
+        part.time_ns = timed[-1].time_ns if timed and part is not parts[-1] else round_.time_ns
+        part.number, part.events_only = round_.number, True
         part.ClearField("max_pods")
         if part.ByteSize() > MESSAGE_BYTES_MAX:
             raise ConfigurationError(
-                f"the trace has an object of {part.ByteSize()} bytes at {round_.at_ns} ns; a "
+                f"the trace has an object of {part.ByteSize()} bytes at {round_.time_ns} ns; a "
                 f"message may have at most {MESSAGE_BYTES_MAX} bytes"
             )
     parts[-1].events_only = round_.events_only
@@ -350,8 +354,10 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
                     path = f"phases[{index}]"
                     if not phase.name:
                         raise self._invalid(f"{path}.name", "is required")
-                    if phase.wall_ns < 0:
-                        raise self._invalid(f"{path}.wall_ns", f"{phase.wall_ns} is negative")
+                    if phase.wall_duration_ns < 0:
+                        raise self._invalid(
+                            f"{path}.wall_duration_ns", f"{phase.wall_duration_ns} is negative"
+                        )
                 results += answer.results
                 unapplied = unapplied[answer.applied :]
         return results

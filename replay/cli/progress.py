@@ -111,9 +111,9 @@ class Progress:
     def follow(self, records: Iterator[Record]) -> Iterator[Record]:
         """Yield the trace's records, and remember the time of the last one."""
         for record in records:
-            self._record_ns = record.at_ns
+            self._record_ns = record.time_ns
             if record.HasField("header"):
-                self._window_end_ns = record.header.window_end_ns
+                self._window_end_ns = record.header.window_end_time_ns
             yield record
 
     def __call__(self, now_ns: int, cluster: Cluster, tally: Tally) -> None:

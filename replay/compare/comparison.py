@@ -165,7 +165,7 @@ class Comparison:
 
     def _apply(self, decision: RecordedDecision) -> None:
         """Apply the recorded outcome from now on, as a scheduler's own cache does."""
-        event = scheduler_pb2.Event(at_ns=self._at_ns)
+        event = scheduler_pb2.Event(time_ns=self._at_ns)
         match decision.kind:
             case DecisionKind.BIND:
                 self._assumed[decision.pod.uid] = decision.written
@@ -201,10 +201,10 @@ def _in_gap(decision: RecordedDecision) -> Finding:
 
 def _event(recorded: RecordedEvent, at_ns: int) -> scheduler_pb2.Event:
     if recorded.new is None:
-        return scheduler_pb2.Event(at_ns=at_ns, remove=recorded.ref)
+        return scheduler_pb2.Event(time_ns=at_ns, remove=recorded.ref)
     if recorded.old is None:
-        return scheduler_pb2.Event(at_ns=at_ns, add=recorded.new)
-    return scheduler_pb2.Event(at_ns=at_ns, update=recorded.new)
+        return scheduler_pb2.Event(time_ns=at_ns, add=recorded.new)
+    return scheduler_pb2.Event(time_ns=at_ns, update=recorded.new)
 
 
 def changed_rules(kubernetes_version: str, rules: str) -> str:

@@ -138,7 +138,7 @@ class SchedulerEvaluationSession(SchedulerService):
 
     def report(self, at_ns: int, events: Sequence[scheduler_pb2.Event]) -> None:
         """Send the events up to `at_ns`."""
-        self.send_round(scheduler_pb2.Round(at_ns=at_ns, events=events, events_only=True))
+        self.send_round(scheduler_pb2.Round(time_ns=at_ns, events=events, events_only=True))
         self.receive_outcomes()
 
     def evaluate_pod(
@@ -150,9 +150,9 @@ class SchedulerEvaluationSession(SchedulerService):
 
     def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
         """Return the evaluation of a pod in another cluster, by a session of its own."""
-        events = [scheduler_pb2.Event(at_ns=at_ns, add=held) for held in cluster.objects]
+        events = [scheduler_pb2.Event(time_ns=at_ns, add=held) for held in cluster.objects]
         for pod in cluster.nominated:
-            events.append(scheduler_pb2.Event(at_ns=at_ns, add=KubernetesObject(pod=pod)))
+            events.append(scheduler_pb2.Event(time_ns=at_ns, add=KubernetesObject(pod=pod)))
         with contextlib.closing(
             SchedulerEvaluationSession(self._address, self._config, self._tls)
         ) as apart:

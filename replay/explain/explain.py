@@ -166,7 +166,7 @@ def _check(target: ExplainTarget, outcome: scheduler_pb2.Outcome | None) -> None
 
 def _nominations(target: ExplainTarget, entry: trace_pb2.Decision) -> Iterator[trace_pb2.Nominated]:
     for later in target.life.entries:
-        if later.sequence > entry.sequence and later.at_ns == entry.at_ns:
+        if later.sequence > entry.sequence and later.time_ns == entry.time_ns:
             if later.observed.HasField("nominated"):
                 yield later.observed.nominated
             elif attempt_of(later):
@@ -192,7 +192,7 @@ def _explanation(
         start_ns=target.start_ns,
         pod=target.life.key,
         uid=target.life.uid,
-        at_ns=entry.at_ns if entry is not None else result.at_ns,
+        at_ns=entry.time_ns if entry is not None else result.at_ns,
         attempt=target.attempt,
         attempts=len(target.life.attempts),
         decision=decision,

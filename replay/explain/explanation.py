@@ -251,7 +251,7 @@ def decided(outcome: scheduler_pb2.Outcome | None) -> tuple[str, str, str]:
     """Return the decision, the node, and kube-scheduler's message."""
     if outcome is None:
         return "not tried", "", ""
-    match outcome.WhichOneof("outcome"):
+    match outcome.WhichOneof("decision"):
         case "bind":
             return "scheduled", outcome.bind.node_name, ""
         case "unschedulable":
@@ -352,7 +352,7 @@ def _judged_by(candidate: scheduler_pb2.CandidateVerdict) -> tuple[int, int, int
         candidate.highest_priority,
         candidate.sum_priorities,
         len(candidate.victims),
-        -candidate.earliest_start_ns,
+        -candidate.earliest_start_time_ns,
         candidate.node_name,
     )
 
@@ -373,7 +373,9 @@ def _candidate(candidate: scheduler_pb2.CandidateVerdict) -> NodeCandidate:
         highest_priority=candidate.highest_priority,
         sum_priorities=candidate.sum_priorities,
         earliest_start_ns=(
-            candidate.earliest_start_ns if candidate.HasField("earliest_start_ns") else None
+            candidate.earliest_start_time_ns
+            if candidate.HasField("earliest_start_time_ns")
+            else None
         ),
     )
 
@@ -391,10 +393,12 @@ def place_in_queue(
     return QueuePlace(
         at_ns=at_ns,
         sub_queue=_SUB_QUEUES.get(entry.sub_queue, "unknown"),
-        since_ns=entry.queued_ns,
+        since_ns=entry.queued_time_ns,
         attempts=entry.attempts,
-        until_ns=entry.backoff_until_ns or None,
-        leftover_ns=entry.queued_ns + queue.max_unschedulable_ns if unschedulable else None,
+        until_ns=entry.backoff_end_time_ns or None,
+        leftover_ns=entry.queued_time_ns + queue.max_unschedulable_duration_ns
+        if unschedulable
+        else None,
         plugins=plugins,
         events=moving_events(queue.rules, plugins) if unschedulable else {},
         gates=tuple(entry.gates),
@@ -406,7 +410,7 @@ def eviction_of(entry: trace_pb2.Decision, top: int) -> EvictionReason:
     """Read an `evicted` entry of the log, with the first `top` of the ranking."""
     evicted = entry.observed.evicted
     return EvictionReason(
-        at_ns=entry.at_ns,
+        at_ns=entry.time_ns,
         node=evicted.node_name,
         signal=evicted.signal,
         threshold=evicted.threshold,
@@ -437,7 +441,7 @@ def later_decisions(entries: Iterable[trace_pb2.Decision], after: int) -> Iterat
     for entry in entries:
         what = _later(entry.observed) if entry.sequence > after else ""
         if what:
-            yield LaterDecision(at_ns=entry.at_ns, what=what)
+            yield LaterDecision(at_ns=entry.time_ns, what=what)
 
 
 def _later(observed: trace_pb2.Observed) -> str:

@@ -78,7 +78,7 @@ class Rerun:
         Raises RunError if they do not lead to the target.
         """
         rounds = self._resumed(iter(rounds), checkpoint)
-        instants = (list(instant) for _, instant in groupby(rounds, lambda round_: round_.at_ns))
+        instants = (list(instant) for _, instant in groupby(rounds, lambda round_: round_.time_ns))
         evaluation: scheduler_pb2.Evaluation | None = None
         outcome: scheduler_pb2.Outcome | None = None
         entry, remaining = target.entry, deque[scheduler_pb2.Round]()
@@ -128,7 +128,7 @@ class Rerun:
 
         def before() -> Iterator[scheduler_pb2.Round]:
             for instant in instants:
-                if instant[0].at_ns >= at_ns:
+                if instant[0].time_ns >= at_ns:
                     of_moment.extend(instant)
                     return
                 yield from instant
@@ -168,10 +168,10 @@ class Rerun:
 
     def _take(self, pods: int) -> scheduler_pb2.RoundOutcomes:
         """Have so many pods popped at the present moment; 0: all."""
-        return self._send(scheduler_pb2.Round(at_ns=self._at_ns, max_pods=pods or None))
+        return self._send(scheduler_pb2.Round(time_ns=self._at_ns, max_pods=pods or None))
 
     def _send(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        self._at_ns = round_.at_ns
+        self._at_ns = round_.time_ns
         self._scheduler.send_round(round_)
         return self._scheduler.receive_outcomes()
 
@@ -179,7 +179,7 @@ class Rerun:
         """Send rounds, up to _AHEAD before their answers."""
         unanswered = 0
         for round_ in rounds:
-            self._at_ns = round_.at_ns
+            self._at_ns = round_.time_ns
             self._scheduler.send_round(round_)
             unanswered += 1
             if unanswered >= _AHEAD:
@@ -217,6 +217,6 @@ def _until(
     instants: Iterator[list[scheduler_pb2.Round]], until_ns: int
 ) -> Iterator[scheduler_pb2.Round]:
     for instant in instants:
-        if instant[0].at_ns > until_ns:
+        if instant[0].time_ns > until_ns:
             return
         yield from instant

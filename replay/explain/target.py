@@ -67,7 +67,9 @@ class PodLife:
     def eviction_until(self, until_ns: int | None) -> trace_pb2.Decision | None:
         """Return the entry of the pod's eviction, None if it was not evicted until then."""
         for entry in self.entries:
-            if entry.observed.HasField("evicted") and (until_ns is None or entry.at_ns <= until_ns):
+            if entry.observed.HasField("evicted") and (
+                until_ns is None or entry.time_ns <= until_ns
+            ):
                 return entry
         return None
 
@@ -100,7 +102,7 @@ class ExplainTarget:
     def from_ns(self) -> int:
         """Return the moment from which on the run's rounds must be sent one by one."""
         if self.entry is not None:
-            return self.entry.at_ns - self.cost_ns
+            return self.entry.time_ns - self.cost_ns
         return self.start_ns if self.until_ns is None else self.until_ns
 
     @property
@@ -133,7 +135,7 @@ def find_target(run: RunDirectory, query: ExplainQuery) -> ExplainTarget:
     if query.attempt:
         entry: trace_pb2.Decision | None = _numbered(life, tried, query.attempt)
     else:
-        entry = next((entry for entry in reversed(tried) if entry.at_ns <= until_ns), None)
+        entry = next((entry for entry in reversed(tried) if entry.time_ns <= until_ns), None)
         is_over = bool(life.node_name) or (life.removed_ns or until_ns + 1) <= until_ns
         if entry is None and evicted is None and is_over:
             raise RunError(_why_none(life, start_ns))
@@ -165,7 +167,7 @@ def _lives(run: RunDirectory) -> tuple[int, int, dict[str, PodLife]]:
     lives: dict[str, PodLife] = {}
     for round_ in run.rounds():
         for event in round_.events:
-            start_ns = event.at_ns if start_ns is None else start_ns
+            start_ns = event.time_ns if start_ns is None else start_ns
             case = event.WhichOneof("event")
             if case == "add" and event.add.HasField("pod"):
                 meta, spec = event.add.pod.metadata, event.add.pod.spec
@@ -173,14 +175,14 @@ def _lives(run: RunDirectory) -> tuple[int, int, dict[str, PodLife]]:
                     uid=meta.uid,
                     namespace=meta.namespace,
                     name=meta.name,
-                    created_ns=event.at_ns,
+                    created_ns=event.time_ns,
                     node_name=spec.node_name,
                 )
             if case in {"add", "update"}:
-                _note_gates(lives, event.at_ns, getattr(event, case).pod)
+                _note_gates(lives, event.time_ns, getattr(event, case).pod)
             elif case == "remove" and event.remove.uid in lives:
-                lives[event.remove.uid].removed_ns = event.at_ns
-        end_ns = round_.at_ns
+                lives[event.remove.uid].removed_ns = event.time_ns
+        end_ns = round_.time_ns
     if start_ns is None:
         raise RunError(f"{run.path}: the history is empty")
     return start_ns, end_ns, lives

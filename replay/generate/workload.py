@@ -60,7 +60,7 @@ class _Workload:
                 importer="generate 1",
                 options=options.as_text(),
                 seed=options.seed,
-                window_end_ns=options.window_ns + 2 * options.service_ns,
+                window_end_time_ns=options.window_ns + 2 * options.service_ns,
             )
         )
         yield from self._cluster()
@@ -109,11 +109,11 @@ class _Workload:
         percent = self._draw.between(55, 90, "memory", shape.id)
         memory_bytes = shape.memory_mib * MIB * percent // 100
         cpu_milli = shape.cpu_milli * self._draw.between(40, 80, "cpu", shape.id) // 100
-        profile.segments.add(offset_ns=0, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
+        profile.segments.add(offset_duration_ns=0, cpu_milli=cpu_milli, memory_bytes=memory_bytes)
         if self._draw.below(100, "leaky", shape.id) < self._options.leaky_percent:
             for step in (1, 2, 3):
                 profile.segments.add(
-                    offset_ns=60 * step * SECOND_NS,
+                    offset_duration_ns=60 * step * SECOND_NS,
                     cpu_milli=cpu_milli,
                     memory_bytes=memory_bytes + shape.memory_mib * MIB * step // 2,
                 )
@@ -155,7 +155,7 @@ class _Workload:
     def _bare_pod(self, index: int) -> trace_pb2.PodCreate:
         shape = self._shape("bare", index)
         create = trace_pb2.PodCreate(template_id=shape.id, life=self._life("bare", index))
-        create.life.service_time_ns = self._draw.exponential_ns(
+        create.life.service_duration_ns = self._draw.exponential_ns(
             self._options.service_ns, "service", index
         )
         meta = create.pod.metadata
@@ -200,8 +200,8 @@ class _Workload:
 
     def _life(self, *what: object) -> trace_pb2.PodLife:
         return trace_pb2.PodLife(
-            start_delay_ns=self._draw.between(300, 3000, "start", *what) * 1_000_000,
-            shutdown_ns=self._draw.between(200, 8000, "shutdown", *what) * 1_000_000,
+            start_delay_duration_ns=self._draw.between(300, 3000, "start", *what) * 1_000_000,
+            shutdown_duration_ns=self._draw.between(200, 8000, "shutdown", *what) * 1_000_000,
         )
 
 

@@ -264,12 +264,12 @@ class RecordNumbering:
         """Return the next record; `content` is one field of its oneof, by name."""
         self.sequence += 1
         self._at_ns = max(self._at_ns, at_ns)
-        return trace_pb2.Record(at_ns=self._at_ns, sequence=self.sequence, **content)
+        return trace_pb2.Record(time_ns=self._at_ns, sequence=self.sequence, **content)
 
     def header(self, header: trace_pb2.Header) -> trace_pb2.Record:
         """Return the record of the header, at the start of the trace."""
         header.format_version = FORMAT_VERSION
-        return self.record(header.start_ns, header=header)
+        return self.record(header.start_time_ns, header=header)
 
     def issues(self, issues: Iterable[trace_pb2.ImportIssue]) -> Iterator[trace_pb2.Record]:
         """Yield a record for each issue, at the time of the last record."""

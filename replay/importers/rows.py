@@ -231,11 +231,11 @@ def with_nodes_and_issues(
         if record.HasField("header"):
             for node in nodes:
                 create = KubernetesObject(node=node)
-                last = Record(at_ns=last.at_ns, sequence=last.sequence + 1, create=create)
+                last = Record(time_ns=last.time_ns, sequence=last.sequence + 1, create=create)
                 yield last
             shift = len(nodes)
     for issue in issues:
-        last = Record(at_ns=last.at_ns, sequence=last.sequence + 1, issue=issue)
+        last = Record(time_ns=last.time_ns, sequence=last.sequence + 1, issue=issue)
         yield last
 
 
@@ -275,7 +275,7 @@ def pod_life(
         return PodLife(censored=True)
     if end_ns < start_ns:
         issues.add("negative-time", where, f"{negative}: taken as 0 s")
-    return PodLife(service_time_ns=max(0, end_ns - start_ns))
+    return PodLife(service_duration_ns=max(0, end_ns - start_ns))
 
 
 class RecordRank(IntEnum):
@@ -334,7 +334,7 @@ class RecordDrafts(DiskSorter):
         as many pods, named by the pod's name and a number from 0.
         """
         data = _COPIES.pack(copies) + record.SerializeToString()
-        self.put(record.at_ns, rank, data, number)
+        self.put(record.time_ns, rank, data, number)
 
     def trace(self, header: Header, classes: Mapping[str, int], issues: Issues) -> Iterator[Record]:
         """Yield a whole trace: header, PriorityClasses (values by name), sorted records, issues.
@@ -355,12 +355,12 @@ class RecordDrafts(DiskSorter):
             record = Record.FromString(data[_COPIES.size :])
             kind = record.WhichOneof("record") or ""
             if kind != "pod_create":
-                yield numbering.record(record.at_ns, **{kind: getattr(record, kind)})
+                yield numbering.record(record.time_ns, **{kind: getattr(record, kind)})
                 continue
             create = record.pod_create
             life = create.life if create.HasField("life") else None
             for pod in _copied(create.pod, copies) if copies else (create.pod,):
-                yield from templates.pod_create(record.at_ns, pod, life)
+                yield from templates.pod_create(record.time_ns, pod, life)
 
 
 def _copied(pod: Pod, copies: int) -> Iterator[Pod]:

@@ -136,7 +136,7 @@ class _Applying:
 
     def of(self, records: Iterable[trace_pb2.Record]) -> Iterator[trace_pb2.Record]:
         for record in records:
-            while self._waiting and self._next_ns() < record.at_ns:
+            while self._waiting and self._next_ns() < record.time_ns:
                 yield from self._apply(self._waiting[0])
                 del self._waiting[0]
             self._see(record)
@@ -191,14 +191,14 @@ class _Applying:
                 made.CopyFrom(applied(live, manifest.message))
                 refuse_change(manifest.where, live, made)
                 yield self._issue(at_ns, release, f"{whose} is changed")
-                yield trace_pb2.Record(at_ns=at_ns, update=made)
+                yield trace_pb2.Record(time_ns=at_ns, update=made)
             else:
                 made.CopyFrom(manifest.message)
                 refuse_invalid(manifest.where, made)
                 meta = metadata(made)
                 meta.uid = meta.uid or object_uid(kind, namespace, name)
                 yield self._issue(at_ns, release, f"{whose} is created")
-                yield trace_pb2.Record(at_ns=at_ns, create=made)
+                yield trace_pb2.Record(time_ns=at_ns, create=made)
             self._live[key] = made
         for document in release.left_out:
             yield self._issue(
@@ -219,7 +219,7 @@ class _Applying:
         issue = trace_pb2.ImportIssue(
             kind=_ISSUE, where=release.option, message=f"{release.option}: {message}"
         )
-        return trace_pb2.Record(at_ns=at_ns, issue=issue)
+        return trace_pb2.Record(time_ns=at_ns, issue=issue)
 
 
 def _key(kind: str, namespace: str, name: str) -> _Key:

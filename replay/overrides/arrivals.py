@@ -88,7 +88,7 @@ def arrivals_only(
     requests = _Requests(target.resource)
     sequence, start_ns = 0, None
     for record in records:
-        start_ns = record.at_ns if start_ns is None else start_ns
+        start_ns = record.time_ns if start_ns is None else start_ns
         case = record.WhichOneof("record")
         if case == "template":
             templates[record.template.id] = record.template.pod
@@ -100,15 +100,15 @@ def arrivals_only(
         elif case in {"header", "template", "create", "issue"}:
             sequence += 1
             kept = copy.deepcopy(record)
-            kept.sequence, kept.at_ns = sequence, start_ns
+            kept.sequence, kept.time_ns = sequence, start_ns
             if case == "header":
-                kept.header.ClearField("window_end_ns")
+                kept.header.ClearField("window_end_time_ns")
                 kept.header.ClearField("counts")
             yield kept
     for arrival in _drawn(pods, target, KeyedRandom(seed)):
         sequence += 1
         create = trace_pb2.PodCreate(template_id=arrival.template_id, pod=arrival.pod)
-        yield trace_pb2.Record(at_ns=start_ns or 0, sequence=sequence, pod_create=create)
+        yield trace_pb2.Record(time_ns=start_ns or 0, sequence=sequence, pod_create=create)
 
 
 def _arrival(

@@ -72,10 +72,10 @@ def take_inventory(records: Iterable[trace_pb2.Record]) -> TraceInventory:
     inventory = TraceInventory()
     for record in records:
         if inventory.start_ns is None:
-            inventory.start_ns = record.at_ns
+            inventory.start_ns = record.time_ns
         match record.WhichOneof("record"):
             case "header":
-                inventory.end_ns = record.header.window_end_ns
+                inventory.end_ns = record.header.window_end_time_ns
             case "template":
                 inventory.templates = max(inventory.templates, record.template.id)
                 _note_class(inventory, record.template.pod)

@@ -59,7 +59,7 @@ class DrainRequest(NodeEvent):
 
     def may_be_over(self, at_ns: int) -> bool:
         """Return whether the nodes may have been uncordoned before a time."""
-        return self.drain.HasField("uncordon_after_ns") and self.at_ns < at_ns
+        return self.drain.HasField("uncordon_delay_duration_ns") and self.at_ns < at_ns
 
 
 def parse_drain(text: str) -> DrainRequest:
@@ -74,7 +74,9 @@ def parse_drain(text: str) -> DrainRequest:
     if "parallel" in given:
         drain.parallel = _number(option, given["parallel"])
     if "uncordon-after" in given:
-        drain.uncordon_after_ns = _duration(option, "uncordon-after", given["uncordon-after"])
+        drain.uncordon_delay_duration_ns = _duration(
+            option, "uncordon-after", given["uncordon-after"]
+        )
     drain.refuse_unmanaged = not _flag(option, given, "force")
     drain.refuse_empty_dir = not _flag(option, given, "delete-emptydir-data")
     if not _flag(option, given, "ignore-daemonsets"):
@@ -108,7 +110,7 @@ def node_records(
     for request, names in drained:
         action = trace_pb2.NodeAction(type=trace_pb2.NODE_ACTION_TYPE_DRAIN, drain=request.drain)
         action.drain.node_names.extend(names)
-        yield trace_pb2.Record(at_ns=start_ns + request.at_ns, node_action=action)
+        yield trace_pb2.Record(time_ns=start_ns + request.at_ns, node_action=action)
     for failure, names in failing:
         times = [(failure.at_ns, trace_pb2.NODE_ACTION_TYPE_FAIL)]
         if failure.until_ns is not None:
@@ -116,7 +118,7 @@ def node_records(
         for at_ns, type_ in times:
             for name in names:
                 action = trace_pb2.NodeAction(node_name=name, type=type_)
-                yield trace_pb2.Record(at_ns=start_ns + at_ns, node_action=action)
+                yield trace_pb2.Record(time_ns=start_ns + at_ns, node_action=action)
 
 
 def refuse_late(option: str, at_ns: int, inventory: TraceInventory, until_ns: int | None) -> None:

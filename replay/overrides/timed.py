@@ -20,9 +20,9 @@ def after_header(
             yield record
             if record.HasField("header"):
                 for message in objects:
-                    yield trace_pb2.Record(at_ns=record.at_ns, create=message)
+                    yield trace_pb2.Record(time_ns=record.time_ns, create=message)
                 for issue in issues:
-                    yield trace_pb2.Record(at_ns=record.at_ns, issue=issue)
+                    yield trace_pb2.Record(time_ns=record.time_ns, issue=issue)
 
     return renumbered(added())
 
@@ -33,9 +33,9 @@ def at_times(
     """Yield the records with others, which are last at their times, renumbered."""
 
     def merged() -> Iterator[trace_pb2.Record]:
-        waiting = sorted(added, key=lambda record: record.at_ns)
+        waiting = sorted(added, key=lambda record: record.time_ns)
         for record in records:
-            while waiting and waiting[0].at_ns < record.at_ns:
+            while waiting and waiting[0].time_ns < record.time_ns:
                 yield waiting.pop(0)
             yield record
         yield from waiting

@@ -184,7 +184,7 @@ class _WorkloadChanges:
             made = self._made[create.template_id, new.name] = self._last
             copy_ = trace_pb2.Template(id=made, pod=template)
             _assign(copy_.pod.spec, new)
-            yield trace_pb2.Record(at_ns=record.at_ns, template=copy_)
+            yield trace_pb2.Record(time_ns=record.time_ns, template=copy_)
         changed.pod_create.template_id = made
         if not create.life.usage_id and create.template_id in self._profiles:
             changed.pod_create.life.usage_id = self._profiles[create.template_id]

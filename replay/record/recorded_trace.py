@@ -86,30 +86,30 @@ def _completed(
     at_ns, sequence, ended_ns = 0, 0, 0 if is_claimed else time_ns(about.get("ended")) or 0
     for record in records:
         if record.HasField("header"):
-            ended_ns = max(ended_ns, record.header.window_end_ns)
+            ended_ns = max(ended_ns, record.header.window_end_time_ns)
             _complete(record.header, about, ended_ns)
         elif record.HasField("issue"):
             # The path of the folder belongs to this machine, not to the cluster.
             record.issue.where = record.issue.where.removeprefix(f"{folder.path}/")
-        if record.at_ns > ended_ns:
+        if record.time_ns > ended_ns:
             # A replay ends with the window, and has all issues before that.
             for issue in issues.taken():
                 sequence += 1
-                yield Record(at_ns=at_ns, sequence=sequence, issue=issue)
-        at_ns, sequence = record.at_ns, sequence + 1
+                yield Record(time_ns=at_ns, sequence=sequence, issue=issue)
+        at_ns, sequence = record.time_ns, sequence + 1
         record.sequence = sequence
         yield record
     for issue in issues:
         sequence += 1
-        yield Record(at_ns=at_ns, sequence=sequence, issue=issue)
+        yield Record(time_ns=at_ns, sequence=sequence, issue=issue)
     marker = Marker(name="end of the recording")
-    yield Record(at_ns=max(at_ns, ended_ns), sequence=sequence + 1, marker=marker)
+    yield Record(time_ns=max(at_ns, ended_ns), sequence=sequence + 1, marker=marker)
 
 
 def _complete(header: Header, about: Mapping[str, Any], ended_ns: int) -> None:
     """Add to the header what watches do not contain."""
     header.importer = "record 1"
-    header.window_end_ns = ended_ns
+    header.window_end_time_ns = ended_ns
     header.kubernetes_version = str(about.get("version") or "") or header.kubernetes_version
     for name in ("usage", "redacted"):
         if about.get(name):
@@ -180,21 +180,21 @@ class _Profiles:
         match record.WhichOneof("record"):
             case "pod_create":
                 create = record.pod_create
-                start_ns = _start_ns(create.pod, record.at_ns)
+                start_ns = _start_ns(create.pod, record.time_ns)
                 yield from self._of_pod(
-                    record.at_ns, create.pod.metadata.uid, start_ns, create.life
+                    record.time_ns, create.pod.metadata.uid, start_ns, create.life
                 )
             case "controller_pod":
                 made = record.controller_pod
                 owner = self._owners.get((made.owner.kind, made.owner.namespace, made.owner.name))
                 uid = self._by_owner.get((owner or "", made.ordinal), "")
-                yield from self._of_pod(record.at_ns, uid, None, made.life)
+                yield from self._of_pod(record.time_ns, uid, None, made.life)
             case "create" if record.create.HasField("node"):
                 windows = self._history.nodes.get(record.create.node.metadata.name, ())
                 name = record.create.node.metadata.name
-                yield from self._profile(record.at_ns, windows, record.at_ns, node_name=name)
+                yield from self._profile(record.time_ns, windows, record.time_ns, node_name=name)
         content = record.WhichOneof("record") or ""
-        yield self._numbering.record(record.at_ns, **{content: getattr(record, content)})
+        yield self._numbering.record(record.time_ns, **{content: getattr(record, content)})
 
     def _of_pod(
         self, at_ns: int, uid: str, start_ns: int | None, life: PodLife
@@ -218,7 +218,7 @@ class _Profiles:
             offset_ns = max(0, sampled_ns - start_ns) if profile.segments else 0
             if not offset_ns:
                 del profile.segments[:]
-            segment = profile.segments.add(offset_ns=offset_ns, **amounts)
+            segment = profile.segments.add(offset_duration_ns=offset_ns, **amounts)
             for name, used in usage.get(CONTAINERS, {}).items():
                 reported = {
                     resource: used[resource] for resource in _BY_CONTAINER if resource in used

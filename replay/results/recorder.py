@@ -156,7 +156,7 @@ class Recorder:
         if self._pod_spans is not None:
             for outcome in outcomes.outcomes:
                 self._pod_spans.outcome(outcome, self._within)
-        if not outcomes.goes_on:
+        if not outcomes.window_continues:
             self._exchanged(self._exchange)
             self._exchange = None
 
@@ -187,7 +187,7 @@ class Recorder:
         """Record the change of an object that the scheduler does not receive in full."""
         self.tally.workloads.object_changed(event)
         self._objects_log = self._objects_log or self._run.objects_log()
-        self._objects_log.write(scheduler_pb2.Round(at_ns=event.at_ns, events=[event]))
+        self._objects_log.write(scheduler_pb2.Round(time_ns=event.time_ns, events=[event]))
 
     def measured(
         self,
@@ -241,7 +241,7 @@ class Recorder:
         if not answered:
             return
         self._responses_log = self._responses_log or self._run.responses_log()
-        recorded = scheduler_pb2.Round(at_ns=round_.at_ns)
+        recorded = scheduler_pb2.Round(time_ns=round_.time_ns)
         for answering in answered:
             attempt = recorded.recorded.add(
                 attempt=answering.attempts, answers=answering.extender_answers
@@ -271,7 +271,7 @@ class Recorder:
         pod = event.add.pod
         self.tally.pod_added(pod)
         if self._pod_spans is not None:
-            self._pod_spans.created(event.at_ns, pod)
+            self._pod_spans.created(event.time_ns, pod)
 
     def _close_spans(self) -> Delivery:
         if self._sink is None:

@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 
 import orjson
 from google.protobuf import json_format, unknown_fields
+from google.protobuf.descriptor import Descriptor
 
 from replay import bounds
 from replay.errors import TraceError
@@ -70,7 +71,7 @@ def read(
             problem = f"{error.problem}; --read-cut-off reads what is left"
             raise TraceError(error.where, problem) from error
         issue = ImportIssue(kind="cut-off", where=error.where, message=error.problem, count=1)
-        yield Record(at_ns=last.at_ns, sequence=last.sequence + 1, issue=issue)
+        yield Record(time_ns=last.time_ns, sequence=last.sequence + 1, issue=issue)
 
 
 def _records(path: Path, converts: bool, reads_cut_off: bool) -> Iterator[Record]:
@@ -147,11 +148,46 @@ def read_lines(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
             raise TraceError(where, "is not a record of a trace: expected a mapping")
         is_format_1 = is_format_1 or _is_format_1_header(plain)
         try:
-            plain = _converted_line(plain) if is_format_1 else plain
-            yield where, json_format.ParseDict(plain, Record())
+            yield where, _parsed(_converted_line(plain) if is_format_1 else plain)
         except (json_format.Error, TypeError, ValueError, AttributeError) as error:
             # ParseDict checks most types itself, and uses some values as if it had.
             raise TraceError(where, f"is not a record of a trace: {error}") from error
+
+
+def _parsed(plain: Any) -> Record:
+    """Return a record from its JSON; a field's JSON name may be spelt in snake case.
+
+    Raises what ParseDict does.
+    """
+    try:
+        return json_format.ParseDict(plain, Record())
+    except json_format.ParseError:
+        # ParseDict knows the names that fields have in the contract, which are others.
+        return json_format.ParseDict(_in_camel_case(plain, Record.DESCRIPTOR), Record())
+
+
+def _in_camel_case(plain: Any, descriptor: Descriptor) -> Any:
+    """Return the JSON of a message by its fields' JSON names, which may be in snake case."""
+    if isinstance(plain, list):
+        return [_in_camel_case(part, descriptor) for part in plain]
+    if not isinstance(plain, dict):
+        return plain
+    fields = {_snake_case(field.json_name): field for field in descriptor.fields}
+    converted = {}
+    for name, value in plain.items():
+        field = fields.get(_snake_case(name))
+        if field is None:
+            converted[name] = value
+            continue
+        message = field.message_type
+        if message is not None and not message.GetOptions().map_entry:
+            value = _in_camel_case(value, message)  # noqa: PLW2901 - of the same field
+        converted[field.json_name] = value
+    return converted
+
+
+def _snake_case(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 
 
 def line(record: Record) -> bytes:
@@ -171,7 +207,7 @@ class OrderCheck:
 
     def problem(self, record: Record) -> str:
         """Return the problem of the next record, "" for a valid record."""
-        kind, at_ns, sequence = record.WhichOneof("record"), record.at_ns, record.sequence
+        kind, at_ns, sequence = record.WhichOneof("record"), record.time_ns, record.sequence
         wrong = ""
         if self._sequence == 0:
             wrong = self._first(record, kind)
@@ -180,7 +216,7 @@ class OrderCheck:
         elif sequence <= self._sequence:
             wrong = f"sequence {sequence} follows {self._sequence}"
         elif at_ns < self._at_ns:
-            wrong = f"at_ns {at_ns} follows {self._at_ns}"
+            wrong = f"atNs {at_ns} follows {self._at_ns}"
         self._at_ns, self._sequence = at_ns, sequence
         if self._expected:
             self._counts[kind or "unknown"] += 1
@@ -214,7 +250,9 @@ def convert_from_format_1(record: Record, *, is_text: bool) -> None:
     content: Any = getattr(record, record.WhichOneof("record") or "", None)
     if record.HasField("header"):
         record.header.format_version = FORMAT_VERSION
-        _clear_zeros(record.header, "window_end_ns", "cpu_milli_per_unit", "memory_bytes_per_unit")
+        _clear_zeros(
+            record.header, "window_end_time_ns", "cpu_milli_per_unit", "memory_bytes_per_unit"
+        )
     elif record.HasField("pod_create"):
         _clear_zeros(record.pod_create, "template_id")
         _clear_zeros(record.pod_create.life, "usage_id")
@@ -225,8 +263,8 @@ def convert_from_format_1(record: Record, *, is_text: bool) -> None:
     elif record.HasField("controller_pod"):
         _clear_zeros(record.controller_pod.life, "usage_id")
     elif record.HasField("observed"):
-        if record.observed.scheduled.waited_ns == _UNKNOWN_WAIT_NS:
-            record.observed.scheduled.waited_ns = 0
+        if record.observed.scheduled.waited_duration_ns == _UNKNOWN_WAIT_NS:
+            record.observed.scheduled.waited_duration_ns = 0
     elif not is_text and (record.HasField("create") or record.HasField("update")):
         for value in _int_or_strings(content):
             _convert_value(value)
@@ -269,7 +307,7 @@ def _converted_line(plain: Any) -> Any:
 
 def _spelt(part: dict[str, Any], name: str) -> str:
     """Return a field's name as `part` has it: in camelCase or in snake_case."""
-    snake = re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
+    snake = _snake_case(name)
     return snake if snake in part else name
 
 

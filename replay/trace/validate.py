@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from replay.trace.observed import kind_in_logs
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import PodSpec
 from reprieve.kube.v1beta1.workloads_pb2 import PodTemplateSpec
@@ -98,9 +99,9 @@ class _Validation:
     def add(self, record: Record) -> None:
         report, kind = self._report, record.WhichOneof("record") or "unknown"
         if not report.counts:
-            report.first_ns = record.at_ns
+            report.first_ns = record.time_ns
         report.counts[kind] += 1
-        report.last_ns = record.at_ns
+        report.last_ns = record.time_ns
         match kind:
             case "header":
                 report.header = record.header
@@ -113,7 +114,7 @@ class _Validation:
                 report.objects[record.create.WhichOneof("object") or "unknown"] += 1
                 report.warnings.update(self._of_object(record.create))
             case "observed":
-                report.observed[record.observed.WhichOneof("observed") or "unknown"] += 1
+                report.observed[kind_in_logs(record.observed) or "unknown"] += 1
             case "issue":
                 report.issues.append(record.issue)
             case "unknown":

@@ -70,7 +70,7 @@ def moment_of(name: str, run: RunDirectory, start_ns: int, offset_ns: int) -> Mo
     moment.objects = {**sent.objects, **recorded.objects}
     for decision in run.decisions():
         observed = decision.observed
-        if decision.at_ns > at_ns:
+        if decision.time_ns > at_ns:
             break
         if observed.HasField("refused"):
             _note_refusal(moment, observed)
@@ -80,7 +80,7 @@ def moment_of(name: str, run: RunDirectory, start_ns: int, offset_ns: int) -> Mo
 def _apply(held: ClusterObjects, rounds: Iterable[scheduler_pb2.Round], at_ns: int) -> None:
     for round_ in rounds:
         for event in round_.events:
-            if event.at_ns > at_ns:
+            if event.time_ns > at_ns:
                 return
             held.take(event)
 

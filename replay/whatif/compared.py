@@ -8,6 +8,7 @@ from typing import Any
 
 from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
+from replay.trace.observed import kind_in_logs
 from replay.whatif.ci import code, figure_name, figure_text, markdown_table, plain
 from replay.whatif.comparison import EFFECTS, FigureChange, PodGroup, RunComparison, compare
 from replay.whatif.decisions import sentence_of
@@ -63,14 +64,14 @@ class Compared:
         if divergence is None:
             return ["All decisions are identical."]
         sides = (("A", divergence.a, self.facts_a), ("B", divergence.b, self.facts_b))
-        at_ns = min(side.at_ns - facts.start_ns for _, side, facts in sides if side is not None)
+        at_ns = min(side.time_ns - facts.start_ns for _, side, facts in sides if side is not None)
         after = counted(divergence.same, "identical decision")
         lines = [f"Runs diverge at {simulated(at_ns)}, after {after}:"]
         for name, decision, facts in sides:
             if decision is None:
                 lines.append(f"{name} has no further decision")
                 continue
-            later_ns = decision.at_ns - facts.start_ns
+            later_ns = decision.time_ns - facts.start_ns
             when = f" at {simulated(later_ns)}" if later_ns > at_ns else ""
             lines.append(f"{name} {sentence_of(decision)}{when}")
         return lines
@@ -222,8 +223,8 @@ def _decision(decision: trace_pb2.Decision | None, facts: RunFacts) -> dict[str,
     named = decision.observed.object
     return {
         "sequence": decision.sequence,
-        "offset_ns": decision.at_ns - facts.start_ns,
-        "decision": decision.observed.WhichOneof("observed"),
+        "offset_ns": decision.time_ns - facts.start_ns,
+        "decision": kind_in_logs(decision.observed),
         "object": f"{named.namespace}/{named.name}".lstrip("/"),
         "text": sentence_of(decision),
     }

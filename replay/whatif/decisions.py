@@ -35,7 +35,7 @@ _KINDS = {
         "set {seen.type} of node {key} to {seen.status}", ("type", "status")
     ),
     "node_drain": _Kind("{step} node {key}", ("step",)),
-    "made": _Kind("created {key}"),
+    "created": _Kind("created {key}"),
     "finished": _Kind("finished {key}", ("phase",)),
     "removed": _Kind("removed {key} ({seen.cause})"),
     "refused": _Kind("refused to create {key}: {seen.message}"),
@@ -64,7 +64,7 @@ def identity(decision: trace_pb2.Decision, begin_ns: int) -> Hashable:
     detail = [attrgetter(name)(getattr(observed, case)) for name in _kind(case).compared]
     victims = [(victim.namespace, victim.name) for victim in observed.nominated.victims]
     named = (observed.object.kind, observed.object.namespace, observed.object.name)
-    at_ns = decision.at_ns - begin_ns
+    at_ns = decision.time_ns - begin_ns
     return (at_ns, case, named, *detail, *victims, bool(decision.refused))
 
 

@@ -65,7 +65,7 @@ def first_divergence(a: RunDirectory, b: RunDirectory) -> Divergence | None:
 
 def start_ns(run: RunDirectory) -> int:
     """Return the time of a run's first round, 0 without rounds."""
-    return next((round_.at_ns for round_ in run.rounds()), 0)
+    return next((round_.time_ns for round_ in run.rounds()), 0)
 
 
 def _identified(run: RunDirectory) -> Iterator[tuple[Hashable, trace_pb2.Decision]]:
@@ -125,7 +125,7 @@ def _context(
     """Yield how the two decisions relate to each other."""
     if one is None or other is None:
         return
-    later_ns = (other.at_ns - b.facts.start_ns) - (one.at_ns - a.facts.start_ns)
+    later_ns = (other.time_ns - b.facts.start_ns) - (one.time_ns - a.facts.start_ns)
     if _key(one) != _key(other):
         if not later_ns:
             yield f"A decides about {_key(one)} then, and B about {_key(other)}."
@@ -140,7 +140,7 @@ def first_of(divergence: Divergence, start_a_ns: int, start_b_ns: int) -> trace_
     assert one is not None or other is not None  # noqa: S101 - a divergence has a decision
     if one is None or other is None:
         return one or other  # type: ignore[return-value] # one of them is there
-    return other if other.at_ns - start_b_ns < one.at_ns - start_a_ns else one
+    return other if other.time_ns - start_b_ns < one.time_ns - start_a_ns else one
 
 
 def _is_pressure(decision: trace_pb2.Decision) -> bool:
@@ -155,7 +155,7 @@ def _are_one_attempt(
 ) -> bool:
     """Return whether both are scheduling decisions about one pod at one time."""
     kinds = (decision.observed.WhichOneof("observed") for decision in (one, other))
-    later_ns = (other.at_ns - b.facts.start_ns) - (one.at_ns - a.facts.start_ns)
+    later_ns = (other.time_ns - b.facts.start_ns) - (one.time_ns - a.facts.start_ns)
     return all(kind in _ATTEMPTS for kind in kinds) and _key(one) == _key(other) and not later_ns
 
 
@@ -166,7 +166,7 @@ def _of_objects(a: ComparedRun, b: ComparedRun, first: trace_pb2.Decision) -> It
     and is not the decision's own effect.
     """
     side = a if first is a.decision else b
-    offset_ns = first.at_ns - side.facts.start_ns
+    offset_ns = first.time_ns - side.facts.start_ns
     is_found = False
     for until_ns, is_before in ((offset_ns - 1, True), (offset_ns, False)):
         moment_a, moment_b = (
@@ -225,7 +225,7 @@ def _stopped_before(run: ComparedRun, other: ComparedRun) -> str:
     if (
         not run.is_stopped
         or decision is None
-        or stopped_ns >= decision.at_ns - other.facts.start_ns
+        or stopped_ns >= decision.time_ns - other.facts.start_ns
     ):
         return ""
     return f"{run.name} ends at {simulated(stopped_ns)}: {manifest.end}."
@@ -247,7 +247,7 @@ def _preemption_in_both(a: ComparedRun, b: ComparedRun, pivot: trace_pb2.Decisio
     """Yield how preemption for one pod differs between the runs."""
     explanations = []
     for side in (a, b):
-        offset_ns = max(0, pivot.at_ns - start_ns(side.run))
+        offset_ns = max(0, pivot.time_ns - start_ns(side.run))
         try:
             explanations.append(
                 explain(side.run, ExplainQuery(pod=_key(pivot), offset_ns=offset_ns), top=_ALL)
@@ -261,7 +261,7 @@ def _preemption_in_both(a: ComparedRun, b: ComparedRun, pivot: trace_pb2.Decisio
 
 def _explained(side: ComparedRun, decision: trace_pb2.Decision) -> PodExplanation:
     uid, attempt = decision.observed.object.uid, attempt_of(decision)
-    offset_ns = None if attempt else decision.at_ns - start_ns(side.run)
+    offset_ns = None if attempt else decision.time_ns - start_ns(side.run)
     query = ExplainQuery(pod=uid, attempt=attempt, offset_ns=offset_ns)
     return explain(side.run, query, top=_ALL)
 
@@ -403,7 +403,7 @@ def _of_use(side: ComparedRun, other: ComparedRun, decision: trace_pb2.Decision)
     """Yield what makes a pod or a node use more in one run: limits, requests, pods on the node."""
     a, b = (side, other) if side.name == "A" else (other, side)
     holder = a if decision is a.decision else b
-    offset_ns = decision.at_ns - holder.facts.start_ns - 1
+    offset_ns = decision.time_ns - holder.facts.start_ns - 1
     before = [moment_of(run.name, run.run, run.facts.start_ns, offset_ns) for run in (a, b)]
     observed = decision.observed
     if observed.object.kind == "Node":

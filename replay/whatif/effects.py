@@ -181,7 +181,7 @@ class _EffectSearch:
             return
         key = max(lost, key=lambda key: _LOSSES.index(_kind(losses[key])) if key in losses else -1)
         if key in losses:
-            at_ns = losses[key].at_ns - side.facts.start_ns
+            at_ns = losses[key].time_ns - side.facts.start_ns
             since = f"At {simulated(at_ns)} {side.name}" if at_ns != at else side.name
             yield f"{since} {_decided(losses[key])}."
         else:
@@ -417,7 +417,7 @@ def _last_losses(
     """Return the decision up to a moment that says most about the loss of each pod."""
     chosen, last_losses = set(keys), dict[str, trace_pb2.Decision]()
     for decision in side.run.decisions():
-        if decision.at_ns > side.facts.start_ns + offset_ns:
+        if decision.time_ns > side.facts.start_ns + offset_ns:
             break
         key, kind = _key(decision), _kind(decision)
         if key in chosen and kind in _LOSSES and not decision.refused:
@@ -456,7 +456,7 @@ def _moments_of(
         for decision in side.run.decisions()
         if _kind(decision) in kinds and not decision.refused and _key(decision) in keys
     )
-    for at_ns, decisions in groupby(chosen, key=lambda decision: decision.at_ns):
+    for at_ns, decisions in groupby(chosen, key=lambda decision: decision.time_ns):
         by_pod: _ByPod = {}
         for decision in decisions:
             by_pod.setdefault(_key(decision), []).append(decision)

@@ -188,7 +188,7 @@ def read_facts(run: RunDirectory) -> RunFacts:
         match kind:
             case "scheduled":
                 pod.node = observed.scheduled.node_name
-                pod.waited_ns.append(max(0, observed.scheduled.waited_ns))
+                pod.waited_ns.append(max(0, observed.scheduled.waited_duration_ns))
             case "preempted":
                 preempted.add(observed.object.uid)
             case "removed":
@@ -219,7 +219,7 @@ def missing_pods(run: RunDirectory, key: str) -> dict[int, int]:
             workloads.object_changed(event)
     start_ns = end_ns = 0
     for round_ in run.rounds():
-        start_ns, end_ns = start_ns or round_.at_ns, round_.at_ns
+        start_ns, end_ns = start_ns or round_.time_ns, round_.time_ns
         for event in round_.events:
             workloads.sent(event)
     workloads.verdicts(end_ns)
@@ -249,8 +249,8 @@ def _read_rounds(
     is_first = True
     for round_ in run.rounds():
         if is_first:
-            facts.start_ns, is_first = round_.at_ns, False
-        facts.end_ns = max(round_.at_ns, played_ns)
+            facts.start_ns, is_first = round_.time_ns, False
+        facts.end_ns = max(round_.time_ns, played_ns)
         for event in round_.events:
             workloads.sent(event)
             change = state.take(event)

@@ -72,9 +72,9 @@ def check_outcomes(outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: Sent
         place = None
         _awaits_effects(outcomes, sent)
         _phases(outcomes.phases)
-        if outcomes.HasField("next_wakeup_ns") and outcomes.next_wakeup_ns <= at_ns:
-            problem = f"{outcomes.next_wakeup_ns} is not after the round's {at_ns}"
-            raise _InvalidFieldError("next_wakeup_ns", problem)
+        if outcomes.HasField("next_wakeup_time_ns") and outcomes.next_wakeup_time_ns <= at_ns:
+            problem = f"{outcomes.next_wakeup_time_ns} is not after the round's {at_ns}"
+            raise _InvalidFieldError("next_wakeup_time_ns", problem)
         if outcomes.more and not outcomes.outcomes:
             raise _InvalidFieldError(
                 "more", "is set, but no pod was taken: the round would not end"
@@ -85,13 +85,15 @@ def check_outcomes(outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: Sent
         raise AnswerError("scheduler", path, str(error)) from None
 
 
-def check_goes_on(outcomes: scheduler_pb2.RoundOutcomes, *, is_followed: bool) -> None:
+def check_window_continues(outcomes: scheduler_pb2.RoundOutcomes, *, is_followed: bool) -> None:
     """Check that a response announces another round only where one was sent. Raises AnswerError.
 
     `is_followed`: another round of the same window was sent.
     """
-    if outcomes.goes_on and not is_followed:
-        raise AnswerError("scheduler", "goes_on", "is set, but no round of a window follows")
+    if outcomes.window_continues and not is_followed:
+        raise AnswerError(
+            "scheduler", "window_continues", "is set, but no round of a window follows"
+        )
 
 
 def check_results(
@@ -126,11 +128,13 @@ def _within(path: str, check: Callable[..., None], *arguments: object) -> None:
 
 
 def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, sent: SentObjects) -> None:
-    kind = outcome.WhichOneof("outcome")
+    kind = outcome.WhichOneof("decision")
     if kind is None:
-        raise _InvalidFieldError("outcome", "is required: bind, unschedulable, failure or refusals")
-    if outcome.at_ns != at_ns:
-        raise _InvalidFieldError("at_ns", f"{outcome.at_ns} is not the round's {at_ns}")
+        raise _InvalidFieldError(
+            "decision", "is required: bind, unschedulable, failure or refusals"
+        )
+    if outcome.time_ns != at_ns:
+        raise _InvalidFieldError("time_ns", f"{outcome.time_ns} is not the round's {at_ns}")
     if kind == "refusals":
         if outcome.HasField("pop"):
             raise _InvalidFieldError("pop", "must be absent: refusals name their pods in uids")
@@ -187,8 +191,8 @@ def _attempt(outcome: scheduler_pb2.Outcome, at_ns: int) -> None:
         raise _InvalidFieldError("attempts", problem)
     # An absent time reads as 0, which is allowed.
     for name, time_ns in (
-        ("first_enqueued_ns", outcome.first_enqueued_ns),
-        ("queued_ns", outcome.queued_ns),
+        ("first_enqueued_time_ns", outcome.first_enqueued_time_ns),
+        ("queued_time_ns", outcome.queued_time_ns),
     ):
         if not 0 <= time_ns <= at_ns:
             raise _InvalidFieldError(name, f"{time_ns} is not from 0 to the round's {at_ns}")
@@ -237,7 +241,13 @@ def _refusals(refusals: scheduler_pb2.Refusals, at_ns: int, sent: SentObjects) -
     pods = len(refusals.uids)
     if not pods:
         raise _InvalidFieldError("uids", _REQUIRED)
-    columns = ("refused_by", "attempts", "first_enqueued_ns", "queued_ns", "wall_ns")
+    columns = (
+        "verdict_indexes",
+        "attempts",
+        "first_enqueued_time_ns",
+        "queued_time_ns",
+        "wall_duration_ns",
+    )
     for name in columns:
         if len(getattr(refusals, name)) != pods:
             count = len(getattr(refusals, name))
@@ -249,11 +259,11 @@ def _refusals(refusals: scheduler_pb2.Refusals, at_ns: int, sent: SentObjects) -
     if refusals.first_cycle < 1:
         problem = f"{refusals.first_cycle} is not a scheduling cycle: they count from 1"
         raise _InvalidFieldError("first_cycle", problem)
-    _each(refusals, "refused_by", 0, len(refusals.verdicts) - 1)
+    _each(refusals, "verdict_indexes", 0, len(refusals.verdicts) - 1)
     _each(refusals, "attempts", 1, 2**31)
-    _each(refusals, "first_enqueued_ns", 0, at_ns)
-    _each(refusals, "queued_ns", 0, at_ns)
-    _each(refusals, "wall_ns", 0, 2**63)
+    _each(refusals, "first_enqueued_time_ns", 0, at_ns)
+    _each(refusals, "queued_time_ns", 0, at_ns)
+    _each(refusals, "wall_duration_ns", 0, 2**63)
     for index, verdict in enumerate(refusals.verdicts):
         path = f"verdicts[{index}]"
         if verdict.HasField("preemption"):
@@ -266,11 +276,12 @@ def _refusals(refusals: scheduler_pb2.Refusals, at_ns: int, sent: SentObjects) -
 def _step_times(step: scheduler_pb2.StepTimes, pods: int) -> None:
     if not step.name:
         raise _InvalidFieldError("name", _REQUIRED)
-    if len(step.wall_ns) != len(step.places):
-        problem = f"has {len(step.wall_ns)} entries, but there are {len(step.places)} places"
-        raise _InvalidFieldError("wall_ns", problem)
-    _each(step, "places", 0, pods - 1)
-    _each(step, "wall_ns", 0, 2**63)
+    if len(step.wall_duration_ns) != len(step.attempt_indexes):
+        count, attempts = len(step.wall_duration_ns), len(step.attempt_indexes)
+        problem = f"has {count} entries, but there are {attempts} attempts"
+        raise _InvalidFieldError("wall_duration_ns", problem)
+    _each(step, "attempt_indexes", 0, pods - 1)
+    _each(step, "wall_duration_ns", 0, 2**63)
 
 
 def _extender_answer(answer: scheduler_pb2.ExtenderAnswer) -> None:
@@ -318,7 +329,7 @@ def _result(
         expected = _RESULTS[requested][0]
         raise _InvalidFieldError("result", f"{problem}: the result of {requested} is {expected}")
     if kind == "step":
-        at_ns = operation.step.at_ns if requested == "step" else None
+        at_ns = operation.step.time_ns if requested == "step" else None
         _within("step", _step_result, result.step, at_ns, frozenset(_active(operation)))
     elif kind == "admission" and not result.admission.admit and not result.admission.reason:
         raise _InvalidFieldError("admission.reason", f"{_REQUIRED} for a pod that is not admitted")
@@ -340,9 +351,9 @@ def _step_result(step: eviction_pb2.StepResult, at_ns: int | None, active: froze
         raise _InvalidFieldError("evictions", "list a pod twice")
     for index, place in enumerate(step.ranking):
         _active_pod(place.pod, f"ranking[{index}].pod.uid", at_ns, active)
-    if at_ns is not None and step.next_step_ns <= at_ns:
-        problem = f"{step.next_step_ns} is not after the step's {at_ns}"
-        raise _InvalidFieldError("next_step_ns", problem)
+    if at_ns is not None and step.next_step_time_ns <= at_ns:
+        problem = f"{step.next_step_time_ns} is not after the step's {at_ns}"
+        raise _InvalidFieldError("next_step_time_ns", problem)
     _conditions(step)
     _observed(step)
 
@@ -361,11 +372,14 @@ def _conditions(step: eviction_pb2.StepResult) -> None:
 
 def _observed(step: eviction_pb2.StepResult) -> None:
     for index, threshold in enumerate(step.thresholds_met):
-        _within(f"thresholds_met[{index}]", _count, threshold, "grace_ns")
+        _within(f"thresholds_met[{index}]", _count, threshold, "grace_period_duration_ns")
     for name in ("first_observed", "condition_last_observed"):
         for index, observed in enumerate(getattr(step, name)):
-            _within(f"{name}[{index}]", _count, observed, "at_ns")
-    for name, amounts in (("notify_at", step.notify_at), ("calm.least", step.calm.least)):
+            _within(f"{name}[{index}]", _count, observed, "time_ns")
+    for name, amounts in (
+        ("notify_at", step.notify_at),
+        ("calm.min_available", step.calm.min_available),
+    ):
         for index, amount in enumerate(amounts):
             path = f"{name}[{index}]"
             if not amount.signal:
@@ -398,8 +412,10 @@ def _phases(phases: Iterable[session_pb2.Phase]) -> None:
     for index, phase in enumerate(phases):
         if not phase.name:
             raise _InvalidFieldError(f"phases[{index}].name", _REQUIRED)
-        if phase.wall_ns < 0:
-            raise _InvalidFieldError(f"phases[{index}].wall_ns", f"{phase.wall_ns} is negative")
+        if phase.wall_duration_ns < 0:
+            raise _InvalidFieldError(
+                f"phases[{index}].wall_duration_ns", f"{phase.wall_duration_ns} is negative"
+            )
 
 
 def _each(message: Message, name: str, lowest: int, highest: int) -> None:

@@ -31,7 +31,7 @@ class FailedAttempt(NamedTuple):
 
     def decision(self) -> trace_pb2.Decision:
         """Return it as an entry of the log."""
-        entry = trace_pb2.Decision(at_ns=self.at_ns, sequence=self.sequence)
+        entry = trace_pb2.Decision(time_ns=self.at_ns, sequence=self.sequence)
         entry.observed.object.CopyFrom(self.pod)
         failed = entry.observed.failed_scheduling
         failed.message, failed.attempts, failed.reason = self.message, self.attempts, self.reason
@@ -79,14 +79,14 @@ class Journal:
     ) -> None:
         """Pass on an object that was added or replaced."""
         if self._objects is not None:
-            event = scheduler_pb2.Event(at_ns=now_ns)
+            event = scheduler_pb2.Event(time_ns=now_ns)
             (event.add if is_new else event.update).CopyFrom(message)
             self._objects(event)
 
     def object_removed(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
         """Pass on an object's removal."""
         if self._objects is not None:
-            self._objects(scheduler_pb2.Event(at_ns=now_ns, remove=ref))
+            self._objects(scheduler_pb2.Event(time_ns=now_ns, remove=ref))
 
     def scheduled(
         self, now_ns: int, pod: PodRecord, outcome: scheduler_pb2.Outcome, refused: str = ""
@@ -97,7 +97,7 @@ class Journal:
         scheduled = entry.observed.scheduled
         scheduled.node_name = bind.node_name
         scheduled.attempts = outcome.attempts
-        scheduled.waited_ns = pod.waited_ns(now_ns)
+        scheduled.waited_duration_ns = pod.waited_ns(now_ns)
         scheduled.feasible_nodes = bind.feasible_nodes
         scheduled.tied_nodes = bind.tied_nodes
         if bind.HasField("score"):
@@ -189,8 +189,8 @@ class Journal:
     ) -> None:
         """Record a pod that a controller has made, the owner's pod `ordinal`, from 0."""
         entry = self._entry(now_ns, pod)
-        entry.observed.made.owner.CopyFrom(owner)
-        entry.observed.made.ordinal = ordinal
+        entry.observed.created.owner.CopyFrom(owner)
+        entry.observed.created.ordinal = ordinal
         self._sink(entry)
 
     def refused(
@@ -251,7 +251,12 @@ class Journal:
         """Record a step of a node's drain, as trace_pb2.NodeDrain has it."""
         entry = self._entry(now_ns, meta_pb2.ObjectReference(kind="Node", name=node_name))
         drain = entry.observed.node_drain
-        drain.step, drain.took_ns, drain.evicted, drain.message = step, took_ns, evicted, message
+        drain.step, drain.elapsed_duration_ns, drain.evicted, drain.message = (
+            step,
+            took_ns,
+            evicted,
+            message,
+        )
         self._sink(entry)
 
     def _entry(
@@ -259,7 +264,7 @@ class Journal:
     ) -> trace_pb2.Decision:
         self.flush()
         self._sequence += 1
-        entry = trace_pb2.Decision(at_ns=now_ns, sequence=self._sequence, refused=refused)
+        entry = trace_pb2.Decision(time_ns=now_ns, sequence=self._sequence, refused=refused)
         entry.observed.object.CopyFrom(ref)
         return entry
 

@@ -229,9 +229,9 @@ class Fleet:
             )
         if step.now_ns < node.at_ns:
             raise TimeGoesBackwardsError(
-                f"{step.field}.at_ns: {step.now_ns} ns lies before the last step of node {name!r} "
-                f"at {node.at_ns} ns",
-                earliest_ns=node.at_ns,
+                f"{step.field}.time_ns: {step.now_ns} ns lies before the last step of node "
+                f"{name!r} at {node.at_ns} ns",
+                earliest_time_ns=node.at_ns,
             )
         pods = _active_pods(node, step)
         self._pods += len(pods) - len(node.pods)

@@ -71,7 +71,7 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     async def DeleteSession(
         self, request: session_pb2.DeleteSessionRequest, context: _Context
     ) -> Empty:
-        self._sessions.delete(request.session)
+        self._sessions.delete(request.session_id)
         return Empty()
 
     async def Apply(self, request: pb.ApplyRequest, context: _Context) -> pb.ApplyResponse:
@@ -154,9 +154,9 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
         encoded_ns = time.perf_counter_ns()
         answer.phases.extend(
             [
-                session_pb2.Phase(name="decode", wall_ns=decoded_ns - started_ns),
-                session_pb2.Phase(name="synchronize", wall_ns=stepped_ns - decoded_ns),
-                session_pb2.Phase(name="encode", wall_ns=encoded_ns - stepped_ns),
+                session_pb2.Phase(name="decode", wall_duration_ns=decoded_ns - started_ns),
+                session_pb2.Phase(name="synchronize", wall_duration_ns=stepped_ns - decoded_ns),
+                session_pb2.Phase(name="encode", wall_duration_ns=encoded_ns - stepped_ns),
             ]
         )
         session.complete(request, _latest_ns(session, operations), answer)
@@ -165,7 +165,7 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
 
 def _session_message(session: Session[Fleet], read: ParsedConfig) -> pb.Session:
     return pb.Session(
-        session=session.name,
+        session_id=session.name,
         config=config_to_message(read.config),
         thresholds=map(threshold_to_message, read.thresholds),
         warnings=read.warnings,

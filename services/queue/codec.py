@@ -162,8 +162,8 @@ def write_head(message: queue_pb2.Head, popped: InFlightPod) -> None:
     pop.uid = popped.pod.uid
     pop.cycle = popped.cycle
     message.attempts = popped.attempts
-    message.first_enqueued_ns = popped.initial_attempt_ns
-    message.queued_ns = popped.timestamp_ns
+    message.first_enqueued_time_ns = popped.initial_attempt_ns
+    message.queued_time_ns = popped.timestamp_ns
     if popped.nominated_node_name:
         message.nominated_node_name = popped.nominated_node_name
 
@@ -190,8 +190,8 @@ def state_message(
         move_request_cycle=moved if (moved := state.move_request_cycle) >= 0 else None,
         pod_backoffs=_pod_backoffs(state.name_backoffs, limits),
         closed=state.closed,
-        at_ns=at_ns,
-        next_wakeup_ns=next_wakeup_ns,
+        time_ns=at_ns,
+        next_wakeup_time_ns=next_wakeup_ns,
         in_flight_events=[event.event.label for event in state.hint_state.events],
         in_flight=_recorded_for(state),
     )
@@ -247,9 +247,9 @@ def _entry(
         pod=pod_ref_message(pod_info.pod),
         sub_queue=sub_queue,
         attempts=pod_info.attempts,
-        queued_ns=pod_info.timestamp_ns,
-        first_enqueued_ns=pod_info.initial_attempt_ns or 0,
-        backoff_until_ns=until_ns,
+        queued_time_ns=pod_info.timestamp_ns,
+        first_enqueued_time_ns=pod_info.initial_attempt_ns or 0,
+        backoff_end_time_ns=until_ns,
         unschedulable_plugins=failure.plugins if failure else (),
         pending_plugins=failure.pending_plugins if failure else (),
         gates=pod_info.pod.gates if pod_info.gating_plugin else (),
@@ -261,11 +261,11 @@ def _in_flight(popped: InFlightPod) -> queue_pb2.Entry:
         pod=pod_ref_message(popped.pod),
         sub_queue=queue_pb2.SUB_QUEUE_IN_FLIGHT,
         attempts=popped.attempts,
-        queued_ns=popped.timestamp_ns,
-        first_enqueued_ns=popped.initial_attempt_ns,
+        queued_time_ns=popped.timestamp_ns,
+        first_enqueued_time_ns=popped.initial_attempt_ns,
         cycle=popped.cycle,
         owner=popped.owner,
-        lease_until_ns=popped.lease_until_ns or None,
+        lease_end_time_ns=popped.lease_until_ns or None,
     )
 
 
@@ -289,6 +289,6 @@ def _pod_backoffs(
         yield queue_pb2.PodBackoff(
             key="/".join(backoff.key),
             attempts=backoff.attempts,
-            updated_ns=backoff.updated_ns,
-            until_ns=backoff.updated_ns + attempt_backoff_ns(backoff.attempts, limits),
+            updated_time_ns=backoff.updated_ns,
+            end_time_ns=backoff.updated_ns + attempt_backoff_ns(backoff.attempts, limits),
         )

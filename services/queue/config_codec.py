@@ -32,15 +32,15 @@ def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -
     """
     version = _version(message.rules)
     _check_settings(message, version)
-    lease_ns = _duration_ns(message, "lease_ns", 0, at_least=1)
+    lease_ns = _duration_ns(message, "lease_duration_ns", 0, at_least=1)
     if lease_ns and not live:
-        raise FieldError("config.lease_ns", "only live sessions have leases: leave it out")
+        raise FieldError("config.lease_duration_ns", "only live sessions have leases: leave it out")
     hints = _flag(message, "queueing_hints")
     return QueueConfig(
         version=version.name,
         backoff=_backoff(message, version),
         max_unschedulable_ns=_duration_ns(
-            message, "max_unschedulable_ns", version.max_unschedulable_ns, at_least=1
+            message, "max_unschedulable_duration_ns", version.max_unschedulable_ns, at_least=1
         ),
         pop_from_backoff_q=_flag(message, "pop_from_backoff_q"),
         queueing_hints=hints,
@@ -68,9 +68,11 @@ def _flag(message: queue_pb2.QueueConfig, name: str) -> bool:
 
 def _backoff(message: queue_pb2.QueueConfig, version: QueueVersion) -> BackoffLimits:
     defaults = BackoffLimits()
-    initial_ns = _duration_ns(message, "initial_backoff_ns", defaults.initial_ns, at_least=1)
+    initial_ns = _duration_ns(
+        message, "initial_backoff_duration_ns", defaults.initial_ns, at_least=1
+    )
     max_ns = _duration_ns(
-        message, "max_backoff_ns", defaults.max_ns, at_least=version.backoff_ns_min
+        message, "max_backoff_duration_ns", defaults.max_ns, at_least=version.backoff_ns_min
     )
     return BackoffLimits(initial_ns=initial_ns, max_ns=max_ns) if max_ns else _NO_BACKOFF
 
@@ -173,12 +175,12 @@ def config_message(config: QueueConfig, requested: queue_pb2.QueueConfig) -> que
     settings = VERSIONS[config.version].settings
     return queue_pb2.QueueConfig(
         rules=config.version,
-        initial_backoff_ns=config.backoff.initial_ns or BackoffLimits().initial_ns,
-        max_backoff_ns=config.backoff.max_ns,
-        max_unschedulable_ns=config.max_unschedulable_ns,
+        initial_backoff_duration_ns=config.backoff.initial_ns or BackoffLimits().initial_ns,
+        max_backoff_duration_ns=config.backoff.max_ns,
+        max_unschedulable_duration_ns=config.max_unschedulable_ns,
         pop_from_backoff_q=config.pop_from_backoff_q if "pop_from_backoff_q" in settings else None,
         queueing_hints=config.queueing_hints if "queueing_hints" in settings else None,
         hints=requested.hints,
-        lease_ns=config.lease_ns or None,
+        lease_duration_ns=config.lease_ns or None,
         profiles=requested.profiles,
     )

@@ -125,7 +125,7 @@ class _FailedPods(NamedTuple):
 def _read_commit_unschedulable(
     reader: QueueReader, message: queue_pb2.CommitUnschedulable
 ) -> _FailedPods:
-    uids, failed_by = message.uids, message.failed_by
+    uids, failed_by = message.uids, message.failure_indexes
     if not uids or not all(uids):
         raise FieldError("uids", "is required, and no uid may be empty")
     first_cycle = codec.scheduling_cycle(message.first_cycle, "first_cycle")
@@ -134,7 +134,7 @@ def _read_commit_unschedulable(
         for index, failure in enumerate(message.failures)
     ]
     if len(failed_by) != len(uids) or max(failed_by) >= len(failures):
-        raise FieldError("failed_by", "must name one of `failures` for each of `uids`")
+        raise FieldError("failure_indexes", "must name one of `failures` for each of `uids`")
     pods = [FailedPod(uid, *failures[index]) for uid, index in zip(uids, failed_by, strict=True)]
     return _FailedPods(first_cycle, pods)
 

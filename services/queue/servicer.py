@@ -90,7 +90,7 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def DeleteSession(
         self, request: session_pb2.DeleteSessionRequest, context: _Context
     ) -> Empty:
-        self._sessions.delete(request.session)
+        self._sessions.delete(request.session_id)
         return Empty()
 
     async def Apply(self, request: pb.ApplyRequest, context: _Context) -> pb.ApplyResponse:
@@ -129,9 +129,13 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def WatchPending(
         self, request: pb.WatchPendingRequest, context: _Context
     ) -> AsyncIterator[pb.WatchPendingResponse]:
-        period_ns = request.period_ns if request.HasField("period_ns") else _WATCH_PERIOD_NS
+        period_ns = (
+            request.period_duration_ns
+            if request.HasField("period_duration_ns")
+            else _WATCH_PERIOD_NS
+        )
         if period_ns <= 0:
-            raise FieldError("period_ns", "must be above 0; leave it out for 1 s")
+            raise FieldError("period_duration_ns", "must be above 0; leave it out for 1 s")
         heads = request.heads if request.HasField("heads") else _WATCHED_HEADS
         count = _checked(heads, HEADS_MAX // len(SubQueue), "heads", "returned of each sub-queue")
         sent, revision = None, None
@@ -147,7 +151,7 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
                         views = pending_views(queue, count)
                     if views != sent:
                         sent = views
-                        yield pb.WatchPendingResponse(sub_queues=views, at_ns=session.at_ns)
+                        yield pb.WatchPendingResponse(sub_queues=views, time_ns=session.at_ns)
                 await asyncio.sleep(period_ns / 1e9)
 
     def collect(self) -> Iterable[Metric]:
@@ -212,7 +216,7 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
 def _session_message(session: Session[QueueSession]) -> pb.Session:
     core = session.core
     return pb.Session(
-        session=session.name,
+        session_id=session.name,
         config=config_message(core.config, core.requested),
         version=package_version(),
         resumable=True,
@@ -225,7 +229,7 @@ def _answer(queue: SchedulingQueue, applied: AppliedBatch, heads: int) -> pb.App
     answer = pb.ApplyResponse(
         applied=applied.count,
         results=applied.results,
-        next_wakeup_ns=queue.next_wakeup_ns(applied.at_ns),
+        next_wakeup_time_ns=queue.next_wakeup_ns(applied.at_ns),
     )
     size = 0
     for popped in queue.heads(heads):

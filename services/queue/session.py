@@ -85,10 +85,10 @@ class RequestClock:
             at_ns = max(self._last_ns, self._arrival_ns)
         if at_ns < self._last_ns:
             raise TimeGoesBackwardsError(
-                f"at_ns: {at_ns} ns lies before the last operation at {self._last_ns} ns",
-                earliest_ns=self._last_ns,
+                f"time_ns: {at_ns} ns lies before the last operation at {self._last_ns} ns",
+                earliest_time_ns=self._last_ns,
             )
-        self._last_ns = check_time_ns("at_ns", at_ns)
+        self._last_ns = check_time_ns("time_ns", at_ns)
         return at_ns
 
 
@@ -108,7 +108,7 @@ def read_batch(
     steps: list[CheckedOperation] = []
     try:
         for message in operations:
-            at_ns = clock.read(message.at_ns)
+            at_ns = clock.read(message.time_ns)
             kind, argument = read_operation(message, reader)
             steps.append((kind, argument, at_ns))
     except FieldError as error:

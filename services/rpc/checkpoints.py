@@ -51,7 +51,7 @@ class ForeignCheckpointError(PreconditionError):
 def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
     """Return the info of a checkpoint of `session`; `service` is the service's short name."""
     return session_pb2.CheckpointInfo(
-        service=service, version=package_version(), format=FORMAT, at_ns=max(0, session.at_ns)
+        service=service, version=package_version(), format=FORMAT, time_ns=max(0, session.at_ns)
     )
 
 
@@ -60,7 +60,7 @@ def restore_session(
 ) -> Session[Core]:
     """Start a session with the state of a checkpoint: so many objects. Raises LimitError."""
     session = sessions.create(core, objects, checkpoint.size)
-    session.at_ns = checkpoint.info.at_ns
+    session.at_ns = checkpoint.info.time_ns
     return session
 
 

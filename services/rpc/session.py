@@ -124,7 +124,7 @@ class Session(Generic[Core]):
         if at_ns < last_ns:
             raise TimeGoesBackwardsError(
                 f"{field}: {at_ns} ns lies before the last operation at {last_ns} ns",
-                earliest_ns=last_ns,
+                earliest_time_ns=last_ns,
             )
         return check_time_ns(field, at_ns)
 

@@ -41,7 +41,7 @@ class StampLike(Protocol):
     """The fields of reprieve.session.v1beta1.Stamp that are read."""
 
     @property
-    def session(self) -> str: ...  # noqa: D102 - as in the proto
+    def session_id(self) -> str: ...  # noqa: D102 - as in the proto
     @property
     def sequence(self) -> int: ...  # noqa: D102 - as in the proto
 
@@ -116,7 +116,7 @@ class Sessions(Generic[Core]):
         Raises FieldError for "", and PermissionDeniedError for another caller's.
         """
         if not name:
-            raise FieldError("session", "is required")
+            raise FieldError("session_id", "is required")
         session = self._sessions.get(name)
         if session is not None:
             self._check_owner(session)
@@ -129,9 +129,9 @@ class Sessions(Generic[Core]):
         Raises FieldError without a name, SessionExpiredError, PermissionDeniedError for another
         caller's, and SessionBrokenError.
         """
-        session = self._sessions.get(stamp.session)
+        session = self._sessions.get(stamp.session_id)
         if session is None:
-            raise self._expired(stamp.session)
+            raise self._expired(stamp.session_id)
         if session.owner:
             self._check_owner(session)
         if session.broken:
@@ -145,7 +145,7 @@ class Sessions(Generic[Core]):
 
     def _expired(self, name: str) -> Exception:
         if not name:
-            return FieldError("stamp.session", "is required: CreateSession returns it")
+            return FieldError("stamp.session_id", "is required: CreateSession returns it")
         unknown = "is not a session here: it was never created, or the service was started again"
         reason, text = self._ended.get(name, ("unknown", unknown))
         return SessionExpiredError(

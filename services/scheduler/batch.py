@@ -118,7 +118,7 @@ class Batch:
     def _add_unschedulable(self, step: CommitUnschedulable, at_ns: int) -> Place:
         run = self._run
         if run is None:
-            operation = queue_pb2.Operation(at_ns=at_ns)
+            operation = queue_pb2.Operation(time_ns=at_ns)
             self.operations.append(operation)
             run = self._run = operation.commit_unschedulable
             run.first_cycle = step.pop.cycle
@@ -128,7 +128,7 @@ class Batch:
             reason = self._reasons[step.why] = len(self._reasons)
             _put_why(step.why, run.failures.add())
         run.uids.append(step.pop.uid)
-        run.failed_by.append(reason)
+        run.failure_indexes.append(reason)
         return (len(self.operations) - 1, len(run.uids) - 1)
 
     def take_back(self, operations: int, pods: int) -> list[Decision]:
@@ -198,7 +198,7 @@ class StepEncoder:
         self, step: QueueStep, at_ns: int, old: pod_pb2.Pod | None = None
     ) -> queue_pb2.Operation:
         """Return the operation of `step` at `at_ns`."""
-        operation = queue_pb2.Operation(at_ns=at_ns)
+        operation = queue_pb2.Operation(time_ns=at_ns)
         if isinstance(step, QueueUpdate):
             if old is not None:
                 operation.update.old_pod.CopyFrom(old)

@@ -63,7 +63,9 @@ class PatchPod(NamedTuple):
             container_resources=status.container_resources if status else pod.container_resources,
             creation_ns=pod.creation_ns,
             start_time_ns=status.start_time_ns if status else pod.start_time_ns,
-            deletion_ns=patch.deletion_ns if patch.HasField("deletion_ns") else pod.deletion_ns,
+            deletion_ns=patch.deletion_time_ns
+            if patch.HasField("deletion_time_ns")
+            else pod.deletion_ns,
             resource_version=patch.resource_version or pod.resource_version,
         )
 

@@ -101,10 +101,10 @@ def queue_config_of(
     queue = queue_pb2.QueueConfig()
     queue.CopyFrom(config.queue)
     queue.rules = queue.rules or _rules(config).queue_version
-    if file.initial_backoff_ns and not queue.HasField("initial_backoff_ns"):
-        queue.initial_backoff_ns = file.initial_backoff_ns
-    if file.max_backoff_ns and not queue.HasField("max_backoff_ns"):
-        queue.max_backoff_ns = file.max_backoff_ns
+    if file.initial_backoff_ns and not queue.HasField("initial_backoff_duration_ns"):
+        queue.initial_backoff_duration_ns = file.initial_backoff_ns
+    if file.max_backoff_ns and not queue.HasField("max_backoff_duration_ns"):
+        queue.max_backoff_duration_ns = file.max_backoff_ns
     traits = QUEUE_TRAITS.get(queue.rules)
     if traits is not None and traits.registers_events and not queue.profiles:
         queue.profiles.extend(hint_profiles(file.profiles))

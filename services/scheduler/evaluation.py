@@ -81,7 +81,7 @@ def _judged(scheduler: Scheduler, request: service_pb2.EvaluatePodRequest) -> Po
 
 def state_of(session: SchedulerSession, at_ns: int) -> scheduler_pb2.SchedulerState:
     """Return all that a session's scheduler holds; its queue's state is left out."""
-    core, state = session.core, scheduler_pb2.SchedulerState(at_ns=at_ns)
+    core, state = session.core, scheduler_pb2.SchedulerState(time_ns=at_ns)
     snapshot = core.snapshot
     for row in snapshot.listed_rows():
         state.objects.add().node.CopyFrom(node_to_message(snapshot.node(row)))
@@ -195,7 +195,7 @@ def _candidate(judged: JudgedCandidate) -> scheduler_pb2.CandidateVerdict:
         out.highest_priority = criteria.highest_priority
         out.sum_priorities = criteria.sum_priorities
         if not _lacks_start(candidate.victims, criteria.highest_priority):
-            out.earliest_start_ns = criteria.earliest_start_ns
+            out.earliest_start_time_ns = criteria.earliest_start_ns
     return out
 
 

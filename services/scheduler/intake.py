@@ -103,17 +103,17 @@ class Intake:
         Raises FieldError, TimeGoesBackwardsError and LimitError; nothing is changed.
         """
         self._brought.clear()
-        if round_.at_ns < 0:
-            raise FieldError("round.at_ns", f"{round_.at_ns} ns lies before the Unix epoch")
+        if round_.time_ns < 0:
+            raise FieldError("round.time_ns", f"{round_.time_ns} ns lies before the Unix epoch")
         if round_.HasField("max_pods") and not round_.max_pods:
             raise FieldError("round.max_pods", "must be above 0; leave it out for no limit")
         for index, attempt in enumerate(round_.recorded):
             _check_recorded(attempt, f"round.recorded[{index}]")
         answers = list(self._read_answers(round_, max(0, since_ns)))
         last_ns = answers[-1].at_ns if answers else max(0, since_ns)
-        changes = self.read_events(round_.events, last_ns, round_.at_ns, "round.events")
+        changes = self.read_events(round_.events, last_ns, round_.time_ns, "round.events")
         pods_max = 0 if round_.events_only else round_.max_pods or ALL_PODS
-        return RoundInput(round_.at_ns, answers, changes, pods_max)
+        return RoundInput(round_.time_ns, answers, changes, pods_max)
 
     def read_events(
         self, events: Iterable[scheduler_pb2.Event], last_ns: int, until_ns: int, field: str
@@ -125,7 +125,7 @@ class Intake:
         decode = self.decoder.decode
         changes: list[TimedChange] = []
         for index, event in enumerate(events):
-            at_ns = event.at_ns
+            at_ns = event.time_ns
             if not last_ns <= at_ns <= until_ns:
                 raise out_of_turn(f"{field}[{index}]", at_ns, last_ns, until_ns)
             try:
@@ -188,9 +188,9 @@ class Intake:
         """
         for index, answer in enumerate(round_.answers):
             field = f"round.answers[{index}]"
-            at_ns = answer.at_ns if answer.HasField("at_ns") else round_.at_ns
-            if not last_ns <= at_ns <= round_.at_ns:
-                raise out_of_turn(field, at_ns, last_ns, round_.at_ns)
+            at_ns = answer.time_ns if answer.HasField("time_ns") else round_.time_ns
+            if not last_ns <= at_ns <= round_.time_ns:
+                raise out_of_turn(field, at_ns, last_ns, round_.time_ns)
             last_ns = at_ns
             if not answer.pop.uid:
                 raise FieldError(f"{field}.pop.uid", "is required")
@@ -312,10 +312,10 @@ def _check_recorded(attempt: scheduler_pb2.RecordedAttempt, field: str) -> None:
 def out_of_turn(field: str, at_ns: int, last_ns: int, round_ns: int) -> RefusalError:
     """Return the refusal of a time after the round's, or before what came before it."""
     if at_ns > round_ns:
-        return FieldError(f"{field}.at_ns", f"{at_ns} ns lies after the round's {round_ns} ns")
+        return FieldError(f"{field}.time_ns", f"{at_ns} ns lies after the round's {round_ns} ns")
     return TimeGoesBackwardsError(
-        f"{field}.at_ns: {at_ns} ns lies before what came before it, at {last_ns} ns",
-        earliest_ns=last_ns,
+        f"{field}.time_ns: {at_ns} ns lies before what came before it, at {last_ns} ns",
+        earliest_time_ns=last_ns,
     )
 
 

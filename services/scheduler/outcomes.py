@@ -67,10 +67,10 @@ def _put_outcome(entry: BatchEntry, out: scheduler_pb2.Outcome) -> None:
     decision = entry.decision
     head, verdict = decision.head, decision.verdict
     out.pop.uid, out.pop.cycle = head.pop.uid, head.pop.cycle
-    out.at_ns = entry.at_ns
+    out.time_ns = entry.at_ns
     out.attempts = head.attempts
-    out.first_enqueued_ns = head.first_enqueued_ns
-    out.queued_ns = head.queued_ns
+    out.first_enqueued_time_ns = head.first_enqueued_ns
+    out.queued_time_ns = head.queued_ns
     match verdict:
         case Binding():
             _put_binding(verdict, out.bind)
@@ -83,9 +83,9 @@ def _put_outcome(entry: BatchEntry, out: scheduler_pb2.Outcome) -> None:
             if verdict.nominated_node_name is not None:
                 out.failure.nominated_node_name = verdict.nominated_node_name
     out.warnings.extend(decision.warnings)
-    out.phases.add(name="schedulingCycle", wall_ns=entry.wall_ns)
+    out.phases.add(name="schedulingCycle", wall_duration_ns=entry.wall_ns)
     for name, taken_ns in decision.phases_ns.items():
-        out.phases.add(name=PHASES.get(name, name), wall_ns=taken_ns)
+        out.phases.add(name=PHASES.get(name, name), wall_duration_ns=taken_ns)
     out.extender_answers.extend(entry.answers)
 
 
@@ -124,16 +124,16 @@ def _put_refusals(run: Sequence[BatchEntry], out: scheduler_pb2.RoundOutcomes) -
     if not run:
         return
     outcome = out.outcomes.add()
-    outcome.at_ns = run[0].at_ns
+    outcome.time_ns = run[0].at_ns
     refusals = outcome.refusals
     decisions = [entry.decision for entry in run]
     heads = [decision.head for decision in decisions]
     refusals.first_cycle = heads[0].pop.cycle
     refusals.uids.extend([head.pop.uid for head in heads])
     refusals.attempts.extend([head.attempts for head in heads])
-    refusals.first_enqueued_ns.extend([head.first_enqueued_ns for head in heads])
-    refusals.queued_ns.extend([head.queued_ns for head in heads])
-    refusals.wall_ns.extend([entry.wall_ns for entry in run])
+    refusals.first_enqueued_time_ns.extend([head.first_enqueued_ns for head in heads])
+    refusals.queued_time_ns.extend([head.queued_ns for head in heads])
+    refusals.wall_duration_ns.extend([entry.wall_ns for entry in run])
     _put_verdicts(decisions, refusals)
     _put_steps(decisions, refusals)
 
@@ -155,7 +155,7 @@ def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) ->
             if place == len(out.verdicts):
                 _put_refused(verdict, out.verdicts.add())
         refused_by.append(place)
-    out.refused_by.extend(refused_by)
+    out.verdict_indexes.extend(refused_by)
 
 
 def _put_steps(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> None:
@@ -166,7 +166,9 @@ def _put_steps(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> No
             places.append(place)
             walls_ns.append(taken_ns)
     for name, (places, walls_ns) in steps.items():
-        out.steps.add(name=PHASES.get(name, name), places=places, wall_ns=walls_ns)
+        out.steps.add(
+            name=PHASES.get(name, name), attempt_indexes=places, wall_duration_ns=walls_ns
+        )
 
 
 def outcome_bytes(decision: Decision, answers: Sequence[scheduler_pb2.ExtenderAnswer]) -> int:

@@ -142,7 +142,7 @@ class QueueClientSession:
         self.resumable = opened.resumable
         self.foreseeable_heads = opened.foreseeable_heads
         self.held = Held(without_passing if opened.passes_through else list)
-        self._stamp = session_pb2.Stamp(session=opened.session)
+        self._stamp = session_pb2.Stamp(session_id=opened.session_id)
         self.traceparent = ""
         self._sequence = 0
         self._unread: deque[_Sent] = deque()
@@ -167,7 +167,7 @@ class QueueClientSession:
         exchange_ns = perf_counter_ns() - began
         return QueueAnswer(
             heads=[*map(_head, reply.heads)],
-            wakeup_ns=reply.next_wakeup_ns if reply.HasField("next_wakeup_ns") else None,
+            wakeup_ns=reply.next_wakeup_time_ns if reply.HasField("next_wakeup_time_ns") else None,
             taken_back=batch.take_back(
                 applied - len(held), reply.results[-1].pods if reply.results else 0
             ),
@@ -258,7 +258,7 @@ class QueueClientSession:
                 await self._send(self.held.take())
                 await self.stream.done_writing()
         with contextlib.suppress(grpc.aio.AioRpcError):
-            request = session_pb2.DeleteSessionRequest(session=self._stamp.session)
+            request = session_pb2.DeleteSessionRequest(session_id=self._stamp.session_id)
             await self._link.stub.DeleteSession(
                 request, timeout=self._link.timeouts.unreachable, metadata=outgoing()
             )
@@ -303,7 +303,10 @@ def _head(message: queue_pb2.Head) -> Head:
     pop = message.pop
     # By place: by keyword this takes longer, and there is one for each attempt.
     return Head(
-        PopId(pop.uid, pop.cycle), message.attempts, message.first_enqueued_ns, message.queued_ns
+        PopId(pop.uid, pop.cycle),
+        message.attempts,
+        message.first_enqueued_time_ns,
+        message.queued_time_ns,
     )
 
 
@@ -314,10 +317,10 @@ def _wrong_head(head: queue_pb2.Head) -> str:
         return f"pop.cycle: {head.pop.cycle} is not a scheduling cycle: cycles count from 1"
     if head.attempts < 1:
         return f"attempts: {head.attempts} is not an attempt: attempts count from 1"
-    if head.first_enqueued_ns < 0:
-        return f"first_enqueued_ns: {head.first_enqueued_ns} is negative"
-    if head.queued_ns < 0:
-        return f"queued_ns: {head.queued_ns} is negative"
+    if head.first_enqueued_time_ns < 0:
+        return f"first_enqueued_time_ns: {head.first_enqueued_time_ns} is negative"
+    if head.queued_time_ns < 0:
+        return f"queued_time_ns: {head.queued_time_ns} is negative"
     return ""
 
 

@@ -101,7 +101,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     async def DeleteSession(
         self, request: session_pb2.DeleteSessionRequest, context: _Context
     ) -> Empty:
-        session = self._sessions.delete(request.session)
+        session = self._sessions.delete(request.session_id)
         if session is not None:
             with contextlib.suppress(UnavailableError):
                 await self._until_free(session)
@@ -257,7 +257,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         core = session.core
         if not request.HasField("round"):
             raise FieldError("round", "is required")
-        session.check_time("round.at_ns", request.round.at_ns)
+        session.check_time("round.time_ns", request.round.time_ns)
         if core in self._busy:
             raise BusyError("another request of the session is being carried out: wait for it")
         events = len(request.round.events)
@@ -314,13 +314,13 @@ async def _rounds(
     try:
         async for outcomes in core.run(request.round, request.window, has_room):
             size = outcomes.ByteSize()
-            count = len(answer.outcomes)
+            count = len(answer.rounds)
             if count and (count == ROUNDS_PER_ANSWER or answer_bytes + size > PART_BYTES):
                 answers.append(answer)
                 yield
                 answer = service_pb2.RunRoundResponse(sequence=request.stamp.sequence)
                 answer_bytes = 0
-            answer.outcomes.append(outcomes)
+            answer.rounds.append(outcomes)
             answer_bytes += size
             run_bytes += size
         answers.append(answer)
@@ -359,7 +359,7 @@ def _evaluated(
 def _shown(session: Session[SchedulerSession], file: SchedulerConfiguration) -> service_pb2.Session:
     core = session.core
     return service_pb2.Session(
-        session=session.name,
+        session_id=session.name,
         config=core.config,
         warnings=file.warnings,
         version=package_version(),

@@ -125,7 +125,7 @@ class SchedulerSession:
         for later in foreseen:
             if not (has_room() and later.follows(outcomes)):
                 break
-            outcomes.goes_on = True
+            outcomes.window_continues = True
             yield outcomes
             outcomes = await self._carry_out(later.after(outcomes))
         yield outcomes
@@ -203,11 +203,13 @@ class SchedulerSession:
         self.core.undo(answer.taken_back)
         if answer.exchange_ns is not None:
             decided = len(batch.entries) + len(answer.taken_back)
-            outcomes.phases.add(name="queueExchange", wall_ns=answer.exchange_ns, pods=decided)
+            outcomes.phases.add(
+                name="queueExchange", wall_duration_ns=answer.exchange_ns, pods=decided
+            )
             outcomes.queue_exchanges += 1
-        outcomes.ClearField("next_wakeup_ns")
+        outcomes.ClearField("next_wakeup_time_ns")
         if answer.wakeup_ns is not None:
-            outcomes.next_wakeup_ns = answer.wakeup_ns
+            outcomes.next_wakeup_time_ns = answer.wakeup_ns
         outcomes.awaits_effects = batch.awaits_effects
         if self._metrics is not None:
             for entry in batch.entries:

@@ -73,7 +73,7 @@ class Client(EvictionSession):
     def restore(self, chunks: list[session_pb2.CheckpointChunk]) -> None:
         """Go on in a session that the chunks make; the one before stays where it is."""
         self.opened = self.stub.RestoreSession(iter(chunks), timeout=DEADLINE_S)
-        self.session, self.sequence = self.opened.session, 0
+        self.session, self.sequence = self.opened.session_id, 0
 
     def batch(self, operations: list[pb.Operation]) -> list[pb.OperationResult]:
         """Do the operations as the next batches of a stream that stays open."""

@@ -26,7 +26,7 @@ _OF_THE_PAST = frozenset({"Head.nominated_node_name"})
 """Identities of what may have gone."""
 MAY_BE_NEGATIVE = frozenset({"priority", "score", "usage", "request"})
 _COLUMNS = frozenset({"Refusals", "StepTimes"})
-_COUNTED = frozenset({"uids", "places"})
+_COUNTED = frozenset({"uids", "attempt_indexes"})
 """Columns by which the others are measured."""
 _INTEGERS = frozenset({FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_INT64})
 _FIELD, _MESSAGE_TYPE = 2, 4

@@ -21,7 +21,7 @@ def forget_times(outcomes: scheduler_pb2.RoundOutcomes) -> None:
     for outcome in outcomes.outcomes:
         del outcome.phases[:]
         if outcome.HasField("refusals"):
-            del outcome.refusals.wall_ns[:]
+            del outcome.refusals.wall_duration_ns[:]
             del outcome.refusals.steps[:]
 
 
@@ -203,14 +203,14 @@ class RandomWorld:
             self._doomed.append(uid)
         event = scheduler_pb2.Event()
         event.patch.pod.uid = uid
-        event.patch.deletion_ns = self._now_s * SECOND_NS
+        event.patch.deletion_time_ns = self._now_s * SECOND_NS
         return event
 
     def _round(self, events: list[scheduler_pb2.Event]) -> scheduler_pb2.Round:
         at_ns = self._now_s * SECOND_NS
         for event in events:
-            event.at_ns = at_ns
-        return scheduler_pb2.Round(at_ns=at_ns, events=events)
+            event.time_ns = at_ns
+        return scheduler_pb2.Round(time_ns=at_ns, events=events)
 
 
 def _put(kind: str, meta: dict[str, Any], **rest: Any) -> scheduler_pb2.Event:

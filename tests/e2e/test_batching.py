@@ -36,7 +36,7 @@ WORKLOAD = GenerateOptions(
 def bursts() -> Iterator[Record]:
     """Yield the workload with all of a minute's arrivals at the minute's beginning."""
     for record in generate(WORKLOAD):
-        record.at_ns -= record.at_ns % BURST_NS
+        record.time_ns -= record.time_ns % BURST_NS
         yield record
 
 

@@ -123,7 +123,7 @@ async def rig(
 async def created(stub: Any, **config: Any) -> str:
     """Return the name of a new session."""
     request = rpc.CreateSessionRequest(config=scheduler_pb2.SchedulerConfig(**config))
-    name: str = (await stub.CreateSession(request, timeout=DEADLINE_S)).session
+    name: str = (await stub.CreateSession(request, timeout=DEADLINE_S)).session_id
     return name
 
 
@@ -131,13 +131,13 @@ def round_of(
     name: str, number: int, *events: scheduler_pb2.Event, acknowledged: int | None = None
 ) -> rpc.RunRoundRequest:
     """Return a session's request of that number."""
-    stamp = session_pb2.Stamp(session=name, sequence=number, acknowledged=acknowledged)
+    stamp = session_pb2.Stamp(session_id=name, sequence=number, acknowledged=acknowledged)
     return rpc.RunRoundRequest(stamp=stamp, round=scheduler_pb2.Round(events=events))
 
 
 def bound(answer: rpc.RunRoundResponse) -> list[str]:
     """Return the pods that a round bound."""
-    return [each.pop.uid for each in answer.outcomes[0].outcomes if each.HasField("bind")]
+    return [each.pop.uid for each in answer.rounds[0].outcomes if each.HasField("bind")]
 
 
 def first_round(name: str) -> rpc.RunRoundRequest:
@@ -166,7 +166,7 @@ async def undisturbed() -> tuple[rpc.RunRoundResponse, int]:
 def plain(message: Any) -> Any:
     """Return a message without wall times, which are removed from it."""
     for each, value in message.ListFields():
-        if each.name in {"phases", "wall_ns"}:
+        if each.name in {"phases", "wall_duration_ns"}:
             message.ClearField(each.name)
         elif each.message_type is not None:
             for inner in value if each.is_repeated else [value]:
@@ -236,7 +236,7 @@ def test_a_session_whose_round_waits_for_a_lost_queue_can_be_deleted() -> None:
             made.to_queue.cut()
             with pytest.raises(grpc.aio.AioRpcError):
                 await stub.RunRound(first_round(name), timeout=DEADLINE_S)
-            request = session_pb2.DeleteSessionRequest(session=name)
+            request = session_pb2.DeleteSessionRequest(session_id=name)
             await stub.DeleteSession(request, timeout=DEADLINE_S)
             assert len(made.scheduler._sessions) == 0
             tasks = [repr(each) for each in asyncio.all_tasks()]
@@ -471,7 +471,7 @@ def test_an_error_in_a_session_breaks_that_session_alone(
                 assert "division" not in f"{caught.value!r}{caught.value.trailing_metadata()}"
             answer = await stub.RunRound(first_round(other), timeout=DEADLINE_S)
             assert plain(answer) == plain(expected)
-            await stub.DeleteSession(session_pb2.DeleteSessionRequest(session=name))
+            await stub.DeleteSession(session_pb2.DeleteSessionRequest(session_id=name))
 
     run(test)
     assert [each.exc_info[0] for each in caplog.records if each.exc_info] == [ZeroDivisionError]

@@ -211,7 +211,7 @@ class BudgetCheck:
                 patch, patched = event.patch, self._pods[event.patch.pod.uid]
                 patched.status.CopyFrom(patch.status)
                 patched.spec.node_name = patch.node_name or patched.spec.node_name
-                if patch.HasField("deletion_ns"):
+                if patch.HasField("deletion_time_ns"):
                     patched.metadata.deletion_timestamp.SetInParent()
             elif event.remove.kind == "Pod":
                 del self._pods[event.remove.uid]
@@ -287,7 +287,7 @@ def bursts(seed: int) -> Iterator[Record]:
         service_ns=90 * SECOND_NS,
     )
     for record in generate(options):
-        record.at_ns -= record.at_ns % (30 * SECOND_NS)
+        record.time_ns -= record.time_ns % (30 * SECOND_NS)
         yield record
 
 

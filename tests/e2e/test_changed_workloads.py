@@ -33,9 +33,9 @@ def played(
 def made(finished: FinishedReplay) -> list[str]:
     """Return the controllers of the pods that were created, by name."""
     return [
-        each.observed.made.owner.name
+        each.observed.created.owner.name
         for each in finished.run.decisions()
-        if each.observed.HasField("made")
+        if each.observed.HasField("created")
     ]
 
 
@@ -176,7 +176,9 @@ def test_a_release_may_come_at_a_time(here: EmbeddedServices, tmp_path: Path) ->
     finished = played(here, tmp_path / "run", living_cluster(), apply=(f"{path},at=10m",))
     begin_ns = finished.run.summary()["start_ns"]
     at_ns = {
-        each.at_ns - begin_ns for each in finished.run.decisions() if each.observed.HasField("made")
+        each.time_ns - begin_ns
+        for each in finished.run.decisions()
+        if each.observed.HasField("created")
     }
     assert at_ns == {600 * 10**9}
     texts = [text for kind, text in finished.replay.journal.notes if kind == "applied"]

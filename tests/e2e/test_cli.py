@@ -139,7 +139,7 @@ class Restless(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> scheduler_rpc.Session:
         """Start a session."""
         del request, context
-        return scheduler_rpc.Session(session="s")
+        return scheduler_rpc.Session(session_id="s")
 
     def StreamingRunRound(  # noqa: N802 - gRPC's name
         self,
@@ -153,12 +153,12 @@ class Restless(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             told, answer = request.round, scheduler_pb2.RoundOutcomes()
             uids += [each.add.pod.metadata.uid for each in told.events if each.add.HasField("pod")]
             for uid in uids[:1]:
-                outcome = answer.outcomes.add(at_ns=told.at_ns, attempts=cycle)
+                outcome = answer.outcomes.add(time_ns=told.time_ns, attempts=cycle)
                 outcome.pop.uid, outcome.pop.cycle = uid, cycle
                 outcome.unschedulable.message = f"no, for the {cycle}th time"
                 outcome.unschedulable.nominated_node_name = self.node
             sequence = request.stamp.sequence
-            yield scheduler_rpc.RunRoundResponse(outcomes=[answer], sequence=sequence)
+            yield scheduler_rpc.RunRoundResponse(rounds=[answer], sequence=sequence)
 
 
 class Silent(Restless):

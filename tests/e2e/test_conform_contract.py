@@ -55,7 +55,7 @@ class FirstFit(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         del request, context
         name = f"s{len(self._sessions)}"
         self._sessions[name] = Cluster()
-        return rpc.Session(session=name)
+        return rpc.Session(session_id=name)
 
     def DeleteSession(  # noqa: N802 - gRPC's name
         self, request: session_pb2.DeleteSessionRequest, context: grpc.ServicerContext
@@ -69,8 +69,8 @@ class FirstFit(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> rpc.RunRoundResponse:
         """Take events, then pods."""
         del context
-        outcomes = self._sessions[request.stamp.session].run(request.round)
-        return rpc.RunRoundResponse(outcomes=[outcomes], sequence=request.stamp.sequence)
+        outcomes = self._sessions[request.stamp.session_id].run(request.round)
+        return rpc.RunRoundResponse(rounds=[outcomes], sequence=request.stamp.sequence)
 
 
 class Cluster:
@@ -96,7 +96,7 @@ class Cluster:
             if round_.HasField("max_pods") and len(made.outcomes) == round_.max_pods:
                 made.more = True
                 break
-            self._attempt(self._due.pop(0), made.outcomes.add(at_ns=round_.at_ns))
+            self._attempt(self._due.pop(0), made.outcomes.add(time_ns=round_.time_ns))
         return made
 
     def _take(self, event: scheduler_pb2.Event) -> None:
@@ -211,7 +211,7 @@ def checked(services: EmbeddedServices, service: str, spoil: Spoil) -> ContractR
 
 
 def _outcomes(it: Exchanged) -> Iterator[Any]:
-    for outcomes in getattr(it.answer, "outcomes", ()):
+    for outcomes in getattr(it.answer, "rounds", ()):
         yield from outcomes.outcomes
 
 
@@ -230,7 +230,7 @@ def unknown_node(it: Exchanged) -> None:
 
 def lost_pods(it: Exchanged) -> None:
     """Leave pods out where max_pods is reached."""
-    for outcomes in getattr(it.answer, "outcomes", ()):
+    for outcomes in getattr(it.answer, "rounds", ()):
         outcomes.more = False
 
 
@@ -252,8 +252,8 @@ def more_victims(it: Exchanged) -> None:
 def short_windows(it: Exchanged) -> None:
     """Take the first round of a window only."""
     if it.method == "RunRound":
-        del it.answer.outcomes[1:]
-        it.answer.outcomes[0].goes_on = False
+        del it.answer.rounds[1:]
+        it.answer.rounds[0].window_continues = False
 
 
 def wrong_resumable(it: Exchanged) -> None:
@@ -270,8 +270,8 @@ def shuffled_heads(it: Exchanged) -> None:
 
 def early_wakeup(it: Exchanged) -> None:
     """Ask for the tick long after a backoff has ended."""
-    if getattr(it.answer, "next_wakeup_ns", 0):
-        it.answer.next_wakeup_ns += 3_600_000_000_000
+    if getattr(it.answer, "next_wakeup_time_ns", 0):
+        it.answer.next_wakeup_time_ns += 3_600_000_000_000
 
 
 def applied_not_next(it: Exchanged) -> None:
@@ -316,7 +316,7 @@ def own_grace(it: Exchanged) -> None:
 def calm_too_low(it: Exchanged) -> None:
     """Say that no step ever changes anything."""
     for step in _steps(it):
-        for amount in step.calm.least:
+        for amount in step.calm.min_available:
             amount.amount = 1
 
 
@@ -338,10 +338,13 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
     ("scheduler", more_victims): ("preempts pods of lower priority", "preemption.victims is"),
     ("scheduler", short_windows): (
         "runs a window as rounds one by one",
-        "goes_on of the outcomes is [False], expected [True, True, False]",
+        "window_continues of the rounds is [False], expected [True, True, False]",
     ),
     ("queue", shuffled_heads): ("pops by priority and age", "heads is [('a', 3, 1)"),
-    ("queue", early_wakeup): ("waits for an event and for its backoff", "next_wakeup_ns is 36"),
+    ("queue", early_wakeup): (
+        "waits for an event and for its backoff",
+        "next_wakeup_time_ns is 36",
+    ),
     ("queue", applied_not_next): ("commits a pop only if it is next", "applied is 1, expected 0"),
     ("queue", lost_nominations): (
         "keeps nominations",
@@ -361,7 +364,7 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
     ),
     ("eviction", calm_too_low): (
         "returns amounts at which steps change nothing",
-        "calm.least[memory.available] is 1, expected from 1Gi to 4Gi",
+        "calm.min_available[memory.available] is 1, expected from 1Gi to 4Gi",
     ),
 }
 """Faults by service, each with a check that finds it and what is said of it."""
@@ -386,7 +389,7 @@ def test_an_answer_that_is_sent_again_is_not_a_retry(services: EmbeddedServices)
 
     def forgetful(it: Exchanged) -> None:
         if it.method == "Apply":
-            key = (it.request.stamp.session, it.request.stamp.sequence)
+            key = (it.request.stamp.session_id, it.request.stamp.sequence)
             if key in seen:
                 it.answer.ClearField("heads")
             seen.add(key)

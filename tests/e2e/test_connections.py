@@ -64,7 +64,7 @@ def test_large_metadata_is_refused(address: str) -> None:
     with channel(address) as opened:
         create = queue_service_pb2_grpc.QueueServiceStub(opened).CreateSession
         request = queue_service_pb2.CreateSessionRequest()
-        assert create(request, metadata=(("x-token", "t" * 4096),), timeout=20).session
+        assert create(request, metadata=(("x-token", "t" * 4096),), timeout=20).session_id
         with pytest.raises(grpc.RpcError) as caught:
             create(request, metadata=(("x-token", "t" * 9000),), timeout=20)
         assert isinstance(caught.value, grpc.Call)

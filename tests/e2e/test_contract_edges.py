@@ -82,7 +82,7 @@ def test_a_session_whose_round_is_being_run_is_read_when_it_has_ended(address: s
 
 def delete(caller: Caller) -> None:
     """Forget a session."""
-    request = session_pb2.DeleteSessionRequest(session=caller.stamp.session)
+    request = session_pb2.DeleteSessionRequest(session_id=caller.stamp.session_id)
     caller.stub.DeleteSession(request, timeout=20)
 
 
@@ -143,8 +143,8 @@ def decided(caller: Caller, events: Sequence[scheduler_pb2.Event]) -> list[rpc.R
         caller.sequence += 1
         answer = caller.stub.RunRound(caller.request(rounds.pop(0)), timeout=30)
         assert answer.ByteSize() <= MESSAGE_BYTES_MAX
-        if answer.outcomes[0].more:
-            assert answer.outcomes[0].outcomes
+        if answer.rounds[0].more:
+            assert answer.rounds[0].outcomes
             rounds.append(scheduler_pb2.Round())
         answers.append(answer)
     return answers
@@ -154,7 +154,7 @@ def outcomes_of(answers: Sequence[rpc.RunRoundResponse]) -> list[scheduler_pb2.O
     """Return what was decided, without times on the wall clock."""
     found = []
     for answer in answers:
-        for outcome in answer.outcomes[0].outcomes:
+        for outcome in answer.rounds[0].outcomes:
             outcome.ClearField("phases")
             found.append(outcome)
     return found
@@ -211,12 +211,12 @@ def windowed(node: str, pods: int) -> rpc.RunRoundRequest:
     request.round.events.extend([add_node(node, "99"), add_pod(pod("p0", "1m"))])
     for number in range(1, pods):
         foreseen = request.window.add()
-        confirmed = foreseen.confirmations.add(at_ns=(number - 1) * SECOND_NS)
+        confirmed = foreseen.confirmations.add(time_ns=(number - 1) * SECOND_NS)
         confirmed.patch.pod.uid = f"uid-p{number - 1}"
         confirmed.patch.node_name = ""
-        foreseen.round.at_ns = number * SECOND_NS
+        foreseen.round.time_ns = number * SECOND_NS
         comes = add_pod(pod(f"p{number}", "1m"))
-        comes.at_ns = foreseen.round.at_ns
+        comes.time_ns = foreseen.round.time_ns
         foreseen.round.events.append(comes)
     return request
 
@@ -231,8 +231,8 @@ def numbered(caller: Caller, request: rpc.RunRoundRequest) -> rpc.RunRoundReques
 
 def bound_in(answers: Sequence[rpc.RunRoundResponse]) -> list[str]:
     """Return the pods that were bound, in order; all rounds but the last one go on."""
-    rounds = [each for answer in answers for each in answer.outcomes]
-    assert [each.goes_on for each in rounds] == [True] * (len(rounds) - 1) + [False]
+    rounds = [each for answer in answers for each in answer.rounds]
+    assert [each.window_continues for each in rounds] == [True] * (len(rounds) - 1) + [False]
     outcomes = [outcome for each in rounds for outcome in each.outcomes]
     assert all(outcome.HasField("bind") for outcome in outcomes)
     return [outcome.pop.uid for outcome in outcomes]
@@ -266,12 +266,12 @@ def test_a_window_with_large_outcomes_ends_early_in_one_answer(caller: Caller) -
         answer = caller.stub.RunRound(numbered(caller, request), timeout=20)
         assert answer.ByteSize() <= MESSAGE_BYTES_MAX
         bound += bound_in([answer])
-        rest = request.window[len(answer.outcomes) - 1 :]
+        rest = request.window[len(answer.rounds) - 1 :]
         if not rest:
             break
-        last = answer.outcomes[-1].outcomes[0]
-        first = scheduler_pb2.Round(at_ns=rest[0].round.at_ns, events=rest[0].round.events)
-        first.answers.add(pop=last.pop, at_ns=rest[0].confirmations[0].at_ns)
+        last = answer.rounds[-1].outcomes[0]
+        first = scheduler_pb2.Round(time_ns=rest[0].round.time_ns, events=rest[0].round.events)
+        first.answers.add(pop=last.pop, time_ns=rest[0].confirmations[0].time_ns)
         request = rpc.RunRoundRequest(round=first, window=rest[1:])
         patch = rest[0].confirmations[0]
         patch.patch.node_name = last.bind.node_name
@@ -312,13 +312,13 @@ def test_a_batch_has_at_most_as_many_heads_as_a_queue_shows(address: str) -> Non
 def test_a_pod_that_needs_no_scheduling_does_not_count_towards_max_pods(caller: Caller) -> None:
     """A terminating pod is passed over: an answer with `more` has an outcome all the same."""
     going = scheduler_pb2.Event()
-    going.patch.pod.uid, going.patch.deletion_ns = "uid-going", 1
+    going.patch.pod.uid, going.patch.deletion_time_ns = "uid-going", 1
     pods = [pod("going", "1", priority=9), pod("a", "1", priority=1), pod("b", "1")]
     round_ = scheduler_pb2.Round(max_pods=1)
     round_.events.extend([add_node("n", "4"), *map(add_pod, pods), going])
     for uid, more in (("uid-a", True), ("uid-b", False)):
         caller.sequence += 1
-        (outcomes,) = caller.stub.RunRound(caller.request(round_), timeout=10).outcomes
+        (outcomes,) = caller.stub.RunRound(caller.request(round_), timeout=10).rounds
         assert [each.pop.uid for each in outcomes.outcomes] == [uid]
         assert outcomes.more is more
         round_ = scheduler_pb2.Round(max_pods=1)
@@ -338,20 +338,20 @@ def test_an_event_lies_between_the_last_round_and_its_own(caller: Caller) -> Non
     """After its round it is a mistake; before the last one, time goes back: since when is said."""
     caller.tell(5)
     late, early = (add_pod(pod("p", "1")) for _ in range(2))
-    late.at_ns, early.at_ns = 9 * SECOND_NS, 4 * SECOND_NS
+    late.time_ns, early.time_ns = 9 * SECOND_NS, 4 * SECOND_NS
     caller.sequence += 1
     for event in (late, early):
-        request = caller.request(scheduler_pb2.Round(at_ns=8 * SECOND_NS, events=[event]))
+        request = caller.request(scheduler_pb2.Round(time_ns=8 * SECOND_NS, events=[event]))
         with pytest.raises(grpc.RpcError) as caught:
             caller.stub.RunRound(request, timeout=10)
         if event is late:
-            assert field_of(caught.value) == "round.events[0].at_ns"
+            assert field_of(caught.value) == "round.events[0].time_ns"
             assert error_info(caught.value).reason == "BAD_FIELD"
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
     info = error_info(caught.value)
     assert (info.reason, dict(info.metadata)) == (
         "TIME_GOES_BACKWARDS",
-        {"earliest_ns": str(5 * SECOND_NS)},
+        {"earliest_time_ns": str(5 * SECOND_NS)},
     )
 
 
@@ -366,10 +366,10 @@ def test_an_answer_is_to_a_pop_whose_cycle_counts_from_1(caller: Caller) -> None
 
 def test_a_session_before_its_first_round_has_time_0(caller: Caller) -> None:
     """In its state and in its checkpoint."""
-    assert caller.state().at_ns == 0
+    assert caller.state().time_ns == 0
     request = session_pb2.CheckpointSessionRequest(stamp=caller.stamp)
     first, *_ = caller.stub.CheckpointSession(request, timeout=10)
-    assert first.info.at_ns == 0
+    assert first.info.time_ns == 0
 
 
 def test_many_nominations_of_a_node_come_in_parts(caller: Caller) -> None:
@@ -404,10 +404,10 @@ def kubelets(services: EmbeddedServices) -> Iterator[Client]:
 
 def test_a_step_before_the_epoch_is_refused(kubelets: Client) -> None:
     """Virtual time begins at 0."""
-    step = eviction.Step(node_name="n", at_ns=-1, summary_failed=True)
+    step = eviction.Step(node_name="n", time_ns=-1, summary_failed=True)
     with pytest.raises(grpc.RpcError) as caught:
         kubelets.step(step)
-    assert field_of(caught.value) == "operations[0].step.at_ns"
+    assert field_of(caught.value) == "operations[0].step.time_ns"
 
 
 def test_a_node_that_was_never_stepped_has_no_time(kubelets: Client) -> None:
@@ -415,7 +415,7 @@ def test_a_node_that_was_never_stepped_has_no_time(kubelets: Client) -> None:
     kubelets.configure("n", ev.EvictionConfig(hard={"memory.available": "1Gi"}))
     (state,) = kubelets.state()
     assert state.node_name == "n"
-    assert not state.HasField("at_ns")
-    kubelets.step(eviction.Step(node_name="n", at_ns=0, summary_failed=True))
+    assert not state.HasField("time_ns")
+    kubelets.step(eviction.Step(node_name="n", time_ns=0, summary_failed=True))
     (state,) = kubelets.state()
-    assert (state.HasField("at_ns"), state.at_ns) == (True, 0)
+    assert (state.HasField("time_ns"), state.time_ns) == (True, 0)

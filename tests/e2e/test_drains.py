@@ -154,7 +154,7 @@ def steps(finished: FinishedReplay) -> list[tuple[int, str, str]]:
     """Return the steps of drains as (seconds since the beginning, node, step)."""
     begin_ns = start_ns(finished)
     return [
-        ((each.at_ns - begin_ns) // _S, each.observed.object.name, each.observed.node_drain.step)
+        ((each.time_ns - begin_ns) // _S, each.observed.object.name, each.observed.node_drain.step)
         for each in finished.run.decisions()
         if each.observed.HasField("node_drain")
     ]
@@ -164,7 +164,7 @@ def removed(finished: FinishedReplay) -> list[tuple[int, str]]:
     """Return the drained pods as (seconds since the beginning, name)."""
     begin_ns = start_ns(finished)
     return [
-        ((each.at_ns - begin_ns) // _S, each.observed.object.name)
+        ((each.time_ns - begin_ns) // _S, each.observed.object.name)
         for each in finished.run.decisions()
         if each.observed.removed.cause == "drained"
     ]
@@ -279,7 +279,7 @@ def test_a_refused_pod_that_terminates_on_a_failed_node_does_not_keep_the_replay
     items = [*map(node, "ab"), *workload(1), budget(maxUnavailable=0), pod("web-0", "a")]
     finished = played(here, tmp_path, items, drain=("a",), fail=("a,at=1m",))
     assert steps(finished) == [(0, "a", "Cordoned"), (0, "a", "Blocked")]
-    made = [each.at_ns for each in finished.run.decisions() if each.observed.HasField("made")]
+    made = [each.time_ns for each in finished.run.decisions() if each.observed.HasField("created")]
     assert made == [start_ns(finished) + 415 * _S]
     assert finished.replay.now_ns < start_ns(finished) + 600 * _S
     assert "node a is not drained: default/web-0 did not terminate" in notes(finished)
@@ -382,7 +382,7 @@ def test_a_node_fails_at_a_time_and_reports_again(here: EmbeddedServices, tmp_pa
     begin_ns = start_ns(finished)
     grace_s = Models().node_grace_ns // _S
     changed = [
-        ((each.at_ns - begin_ns) // _S, each.observed.condition_changed.status)
+        ((each.time_ns - begin_ns) // _S, each.observed.condition_changed.status)
         for each in finished.run.decisions()
         if each.observed.HasField("condition_changed")
     ]

@@ -45,7 +45,7 @@ def memory_step(node_name: str, at_s: int, available_gi: float, *names: str) -> 
     available = int(available_gi * GI)
     return pb.Step(
         node_name=node_name,
-        at_ns=at_s * S,
+        time_ns=at_s * S,
         observations=ev.Observations(
             memory=ev.MemoryStats(
                 available_bytes=available, working_set_bytes=8 * GI - available, time_ns=at_s * S
@@ -59,7 +59,7 @@ def disk_step(node_name: str, at_s: int, available_gi: int) -> pb.Step:
     """Return a step of a node with 100Gi of disk."""
     node_fs = ev.FsStats(available_bytes=available_gi * GI, capacity_bytes=100 * GI)
     observations = ev.Observations(node_fs=node_fs)
-    return pb.Step(node_name=node_name, at_ns=at_s * S, observations=observations)
+    return pb.Step(node_name=node_name, time_ns=at_s * S, observations=observations)
 
 
 def refusal(call: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode, str, str]:
@@ -262,11 +262,11 @@ def test_a_restored_session_continues_beside_the_one_before(channel: grpc.Channe
     client.restore(chunks)
     assert client.session != former
     assert client.opened.config.hard == HARD.hard
-    assert (client.state(), client.state()[0].at_ns) == (saved, 0)
+    assert (client.state(), client.state()[0].time_ns) == (saved, 0)
     expected = client.step(memory_step("n", 10, 4, "b"))
     assert client.sequence == 1
     client.session, client.sequence = former, 2
-    assert client.state()[0].at_ns == 10 * S
+    assert client.state()[0].time_ns == 10 * S
     client.restore(chunks)
     assert client.step(memory_step("n", 10, 4, "b")) == expected
 

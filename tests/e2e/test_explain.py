@@ -95,7 +95,7 @@ class Logged:
 def bursts() -> Iterator[trace_pb2.Record]:
     """Yield the workload with all of a minute's arrivals at the minute's beginning."""
     for record in generate(WORKLOAD):
-        record.at_ns -= record.at_ns % BURST_NS
+        record.time_ns -= record.time_ns % BURST_NS
         yield record
 
 
@@ -192,7 +192,7 @@ def test_each_attempt_of_a_pod_at_one_moment_is_explained(
     finished: RunDirectory, here: EmbeddedServices
 ) -> None:
     """One that fails can be tried again in a later round of the moment, with v1.34's queue."""
-    times = [each.at_ns for each in finished.decisions() if attempt_of(each)]
+    times = [each.time_ns for each in finished.decisions() if attempt_of(each)]
     tried = list(zip(times, logged(finished), strict=True))
     count = Counter((at_ns, each.uid) for at_ns, each in tried)
     again = [each for at_ns, each in tried if count[at_ns, each.uid] > 1][:2]

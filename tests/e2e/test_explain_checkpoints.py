@@ -51,7 +51,7 @@ def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
     send_round = SchedulerService.send_round
 
     def counted(service: SchedulerService, round_: scheduler_pb2.Round) -> None:
-        told.append(round_.at_ns)
+        told.append(round_.time_ns)
         send_round(service, round_)
 
     monkeypatch.setattr(SchedulerService, "send_round", counted)

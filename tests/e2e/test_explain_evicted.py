@@ -38,8 +38,8 @@ def records() -> list[trace_pb2.Record]:
     for name, mib, priority in (("static", 1500, 0), ("greedy", 2550, 5)):
         usage, created = trace_pb2.Record(), trace_pb2.Record()
         usage.usage.id = 1 + len(told)
-        usage.usage.segments.add(offset_ns=0, memory_bytes=100 * MIB)
-        usage.usage.segments.add(offset_ns=25 * SECOND_NS, memory_bytes=mib * MIB)
+        usage.usage.segments.add(offset_duration_ns=0, memory_bytes=100 * MIB)
+        usage.usage.segments.add(offset_duration_ns=25 * SECOND_NS, memory_bytes=mib * MIB)
         pod = created.pod_create.pod
         pod.metadata.name, pod.metadata.uid = name, f"uid-{name}"
         pod.spec.node_name, pod.spec.priority = "n1", priority
@@ -51,7 +51,7 @@ def records() -> list[trace_pb2.Record]:
         told += [usage, created]
     usage, modest = trace_pb2.Record(), trace_pb2.Record()
     usage.usage.id = modest.pod_create.life.usage_id = 9
-    usage.usage.segments.add(offset_ns=0, memory_bytes=MIB)
+    usage.usage.segments.add(offset_duration_ns=0, memory_bytes=MIB)
     modest.pod_create.pod.metadata.name = "modest"
     modest.pod_create.pod.spec.containers.add(name="c").resources.requests["memory"] = "1Gi"
     told += [usage, modest]

@@ -40,7 +40,7 @@ class Grumpy(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> scheduler_rpc.Session:
         """Start a session."""
         del request, context
-        return scheduler_rpc.Session(session="s", implementation="grumpy", version="7")
+        return scheduler_rpc.Session(session_id="s", implementation="grumpy", version="7")
 
     def DeleteSession(  # noqa: N802 - gRPC's name
         self, request: session_pb2.DeleteSessionRequest, context: grpc.ServicerContext
@@ -65,11 +65,11 @@ class Grumpy(scheduler_service_pb2_grpc.SchedulerServiceServicer):
             answer = scheduler_pb2.RoundOutcomes()
             for _ in range(0 if told.events_only else told.max_pods or len(waiting)):
                 if waiting:
-                    outcome = answer.outcomes.add(at_ns=told.at_ns, attempts=1)
+                    outcome = answer.outcomes.add(time_ns=told.time_ns, attempts=1)
                     outcome.pop.uid, outcome.pop.cycle = waiting.pop(0), next(cycles)
                     outcome.unschedulable.message = REFUSAL
             answer.more = bool(waiting)
-            yield scheduler_rpc.RunRoundResponse(outcomes=[answer], sequence=request.stamp.sequence)
+            yield scheduler_rpc.RunRoundResponse(rounds=[answer], sequence=request.stamp.sequence)
 
     def EvaluatePod(  # noqa: N802 - gRPC's name
         self, request: scheduler_rpc.EvaluatePodRequest, context: grpc.ServicerContext

@@ -33,11 +33,11 @@ def test_exported_rounds_lead_another_session_to_the_same_decisions(
             json_format.Parse(created, service_pb2.CreateSessionRequest()), timeout=60
         )
         exported = reprieve(
-            tmp_path, "export", "run", "--rounds", "--session-id", session.session
+            tmp_path, "export", "run", "--rounds", "--session-id", session.session_id
         ).stdout
         for line in exported.splitlines():
             request = json_format.Parse(line, service_pb2.RunRoundRequest())
-            for outcomes in stub.RunRound(request, timeout=60).outcomes:
+            for outcomes in stub.RunRound(request, timeout=60).rounds:
                 bound += [
                     (outcome.pop.uid, outcome.bind.node_name)
                     for outcome in outcomes.outcomes

@@ -112,7 +112,7 @@ def test_a_step_with_extreme_statistics_is_answered(
         st.lists(resources("memory", "ephemeral-storage"), min_size=1, max_size=4)
     )
     for at_s in range(1, 3):
-        step = pb.Step(node_name="n", at_ns=at_s * 60 * SECOND_NS)
+        step = pb.Step(node_name="n", time_ns=at_s * 60 * SECOND_NS)
         drawn = drawn_statistics(data, requested)
         step.observations.CopyFrom(drawn)
         for number, amounts in enumerate(requested):

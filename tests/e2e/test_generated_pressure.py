@@ -51,9 +51,9 @@ def pressures(log: list[trace_pb2.Decision]) -> Iterator[tuple[str, int, int]]:
         name = each.observed.object.name
         assert each.observed.condition_changed.type == "MemoryPressure"
         if each.observed.condition_changed.status == "True":
-            since[name] = each.at_ns
+            since[name] = each.time_ns
         else:
-            yield name, since.pop(name), each.at_ns
+            yield name, since.pop(name), each.time_ns
     yield from ((name, at_ns, 1 << 63) for name, at_ns in since.items())
 
 
@@ -84,9 +84,9 @@ def test_a_condition_holds_from_the_first_eviction_to_its_period_after_the_last(
     assert len(found) > 3
     for name, since_ns, until_ns in found:
         times = [
-            each.at_ns
+            each.time_ns
             for each in evictions(log)
-            if each.observed.evicted.node_name == name and since_ns <= each.at_ns < until_ns
+            if each.observed.evicted.node_name == name and since_ns <= each.time_ns < until_ns
         ]
         assert times[0] == since_ns
         if until_ns < 1 << 63:
@@ -100,7 +100,7 @@ def test_no_pod_is_bound_to_a_node_under_pressure(log: list[trace_pb2.Decision])
         if each.observed.HasField("scheduled"):
             node = each.observed.scheduled.node_name
             assert not any(
-                name == node and since_ns < each.at_ns < until_ns
+                name == node and since_ns < each.time_ns < until_ns
                 for name, since_ns, until_ns in found
             )
 
@@ -112,8 +112,8 @@ def test_evicted_replicas_are_recreated_elsewhere(log: list[trace_pb2.Decision])
         for each in log
         if each.observed.HasField("scheduled")
     }
-    made = [each for each in log if each.observed.HasField("made")]
-    owners = {each.observed.object.uid: each.observed.made.owner.name for each in made}
+    made = [each for each in log if each.observed.HasField("created")]
+    owners = {each.observed.object.uid: each.observed.created.owner.name for each in made}
     moved = 0
     for each in evictions(log):
         owner = owners.get(each.observed.object.uid)
@@ -122,9 +122,9 @@ def test_evicted_replicas_are_recreated_elsewhere(log: list[trace_pb2.Decision])
         successor = next(
             later
             for later in made
-            if later.observed.made.owner.name == owner and later.sequence > each.sequence
+            if later.observed.created.owner.name == owner and later.sequence > each.sequence
         )
-        assert successor.at_ns - each.at_ns <= 2 * SECOND_NS
+        assert successor.time_ns - each.time_ns <= 2 * SECOND_NS
         node = bound.get(successor.observed.object.uid)
         moved += node is not None and node != each.observed.evicted.node_name
     assert moved >= 3

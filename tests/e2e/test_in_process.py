@@ -81,7 +81,7 @@ def test_a_refusal_has_the_status_that_it_has_over_grpc(
     services: EmbeddedServices, here: EmbeddedServices
 ) -> None:
     """Code, words and details, of single calls and of streams."""
-    stamp = session_pb2.Stamp(session="nobody's", sequence=1)
+    stamp = session_pb2.Stamp(session_id="nobody's", sequence=1)
     found = []
     for embedded in (services, here):
         queue = QueueServiceStub(channel(embedded.addresses["queue"]))
@@ -116,13 +116,13 @@ def test_a_refusal_has_the_status_that_it_has_over_grpc(
 def test_what_a_service_does_to_a_message_stays_on_its_side(here: EmbeddedServices) -> None:
     """A patch is applied to the scheduler's own copy of a pod, not to the caller's message."""
     service = SchedulerService(here.addresses["scheduler"], scheduler_pb2.SchedulerConfig())
-    first = scheduler_pb2.Round(at_ns=1)
-    pod = first.events.add(at_ns=1).add.pod
+    first = scheduler_pb2.Round(time_ns=1)
+    pod = first.events.add(time_ns=1).add.pod
     pod.metadata.uid = pod.metadata.name = "p"
     pod.spec.node_name = "n"
     pod.spec.containers.add(name="c")
-    second = scheduler_pb2.Round(at_ns=2)
-    patch = second.events.add(at_ns=2).patch
+    second = scheduler_pb2.Round(time_ns=2)
+    patch = second.events.add(time_ns=2).patch
     patch.pod.uid, patch.status.phase = "p", "Running"
     for round_ in (first, second):
         service.send_round(round_)

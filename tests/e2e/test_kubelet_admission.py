@@ -16,7 +16,7 @@ pytestmark = pytest.mark.e2e
 
 def bound(at_s: int, name: str) -> trace_pb2.Record:
     """Return the creation of a pod that names node "n1" itself, as a DaemonSet's once did."""
-    record = trace_pb2.Record(at_ns=at_s * S)
+    record = trace_pb2.Record(time_ns=at_s * S)
     record.pod_create.pod.metadata.name = name
     record.pod_create.pod.spec.node_name = "n1"
     if name.startswith("burstable"):

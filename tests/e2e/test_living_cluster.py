@@ -22,7 +22,7 @@ from tests.living_cluster import NODES, TAKEN_NS, Raw, ago, living_cluster, name
 
 pytestmark = pytest.mark.e2e
 
-_MOVED = ("scheduled", "nominated", "preempted", "evicted", "made")
+_MOVED = ("scheduled", "nominated", "preempted", "evicted", "created")
 
 
 def played(
@@ -180,7 +180,7 @@ def test_a_job_that_ends_in_three_days_makes_room_without_retries_until_then(
     finished = played(here, tmp_path, items)
     scheduled = [each for each in finished.run.decisions() if each.observed.HasField("scheduled")]
     assert [each.observed.object.name for each in scheduled] == ["too-big"]
-    assert scheduled[0].at_ns > TAKEN_NS + 69 * 3600 * 10**9
+    assert scheduled[0].time_ns > TAKEN_NS + 69 * 3600 * 10**9
     assert scheduled[0].observed.scheduled.attempts < 10
     assert notes(finished)["retries"] == 1
     assert ("retries", RETRIES_SKIPPED) in finished.replay.journal.notes

@@ -36,8 +36,8 @@ def bursts(seconds: int) -> Iterator[trace_pb2.Record]:
         yield create(make_node(f"n{number}"))
     for number in range(PODS_A_SECOND * seconds):
         pod = make_pod(f"p{number}", priority=None)
-        record = create_pod(pod, service_time_ns=2 * S)
-        record.at_ns = number // PODS_A_SECOND * S
+        record = create_pod(pod, service_duration_ns=2 * S)
+        record.time_ns = number // PODS_A_SECOND * S
         yield record
 
 

@@ -86,9 +86,9 @@ def test_an_object_that_no_message_can_hold_is_refused(here: EmbeddedServices) -
     """Its size and the bound are named."""
     scheduler = SchedulerService(here.addresses["scheduler"], scheduler_pb2.SchedulerConfig())
     try:
-        event = scheduler_pb2.Event(at_ns=1, add=node(0, 30_000))
+        event = scheduler_pb2.Event(time_ns=1, add=node(0, 30_000))
         with pytest.raises(ConfigurationError, match=r"an object of .* bytes at 1 ns"):
-            scheduler.send_round(scheduler_pb2.Round(at_ns=1, events=[event]))
+            scheduler.send_round(scheduler_pb2.Round(time_ns=1, events=[event]))
     finally:
         scheduler.close()
 
@@ -97,12 +97,14 @@ def test_events_that_waited_are_sent_in_parts_at_their_own_times(here: EmbeddedS
     """No event lies before the part that precedes its own."""
     scheduler = SchedulerService(here.addresses["scheduler"], scheduler_pb2.SchedulerConfig())
     try:
-        events = [scheduler_pb2.Event(at_ns=at_ns, add=node(at_ns, 200)) for at_ns in range(1, 300)]
-        round_ = scheduler_pb2.Round(at_ns=1000, events=events, max_pods=1)
+        events = [
+            scheduler_pb2.Event(time_ns=at_ns, add=node(at_ns, 200)) for at_ns in range(1, 300)
+        ]
+        round_ = scheduler_pb2.Round(time_ns=1000, events=events, max_pods=1)
         assert round_.ByteSize() > 2 * MESSAGE_BYTES_MAX
         scheduler.send_round(round_)
         assert not scheduler.receive_outcomes().outcomes
-        scheduler.send_round(scheduler_pb2.Round(at_ns=1000, max_pods=1))
+        scheduler.send_round(scheduler_pb2.Round(time_ns=1000, max_pods=1))
         assert not scheduler.receive_outcomes().outcomes
     finally:
         scheduler.close()

@@ -146,7 +146,7 @@ def test_a_refused_call_is_counted_with_its_code(replayed: tuple[Services, Path]
     with grpc.insecure_channel(services["queue"].address) as channel:
         stub = queue_service_pb2_grpc.QueueServiceStub(channel)
         with pytest.raises(grpc.RpcError, match="NOT_FOUND"):
-            stub.Apply(pb.ApplyRequest(stamp=session_pb2.Stamp(session="nobody", sequence=1)))
+            stub.Apply(pb.ApplyRequest(stamp=session_pb2.Stamp(session_id="nobody", sequence=1)))
     handled = samples(scrape(services["queue"])["grpc_server_handled"], "_total")
     service = "reprieve.queue.v1beta1.QueueService"
     assert handled["NotFound", "Apply", service, "unary"] == 1

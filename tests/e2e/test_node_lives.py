@@ -78,7 +78,7 @@ def play(
 def removed(finished: FinishedReplay) -> list[tuple[int, str]]:
     """Return when (s) and why each pod of the ReplicaSet was removed."""
     return [
-        (each.at_ns // S, each.observed.removed.cause)
+        (each.time_ns // S, each.observed.removed.cause)
         for each in finished.run.decisions()
         if each.observed.HasField("removed") and each.observed.object.name.startswith("web-")
     ]
@@ -117,7 +117,9 @@ def test_the_pods_of_a_node_that_fails_are_replaced_after_their_toleration(
     assert [pod.is_terminating for pod in pods if pod.node_name == "a" and not pod.is_terminal]
     alive = [name for name in on(finished, "b") if name.startswith("web-")]
     assert len(alive) == 4
-    made = [each.at_ns // S for each in finished.run.decisions() if each.observed.HasField("made")]
+    made = [
+        each.time_ns // S for each in finished.run.decisions() if each.observed.HasField("created")
+    ]
     assert 365 in made
 
 
@@ -127,7 +129,7 @@ def test_the_pods_of_a_node_that_goes_are_replaced_a_minute_later(
 ) -> None:
     """The scheduler knows them on a node that is not there until then."""
     node = meta_pb2.ObjectReference(kind="Node", name="a")
-    gone = trace_pb2.Record(at_ns=30 * S, delete=trace_pb2.Delete(object=node))
+    gone = trace_pb2.Record(time_ns=30 * S, delete=trace_pb2.Delete(object=node))
     finished = play(here, tmp_path, "", gone)
     lost = {at_s for at_s, cause in removed(finished) if cause == "node-lost"}
     assert lost == {90}
@@ -141,7 +143,7 @@ def test_a_job_runs_to_its_end_one_pod_after_the_other(
     """Three completions of 20 s each."""
     finished = play(here, tmp_path, "")
     ended = [
-        each.at_ns // S
+        each.time_ns // S
         for each in finished.run.decisions()
         if each.observed.HasField("finished") and each.observed.finished.phase == "Succeeded"
     ]

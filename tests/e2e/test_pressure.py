@@ -31,7 +31,7 @@ def usage(id_: int, *segments: tuple[int, int]) -> trace_pb2.UsageProfile:
     """Return a profile of (offset in s, memory in MiB)."""
     made = trace_pb2.UsageProfile(id=id_)
     for offset_s, mib in segments:
-        made.segments.add(offset_ns=offset_s * S, memory_bytes=mib * MIB)
+        made.segments.add(offset_duration_ns=offset_s * S, memory_bytes=mib * MIB)
     return made
 
 
@@ -70,7 +70,7 @@ def records() -> list[trace_pb2.Record]:
         made.ordinal, made.name, made.life.usage_id = ordinal, f"leaky-{ordinal}", usage_id
         told.append(record)
     told.append(trace_pb2.Record(create=object_pb2.KubernetesObject(replica_set=leaky())))
-    told.append(trace_pb2.Record(at_ns=SECOND_NODE_S * S, create=node("n2")))
+    told.append(trace_pb2.Record(time_ns=SECOND_NODE_S * S, create=node("n2")))
     for sequence, record in enumerate(told, 1):
         record.sequence = sequence
     return told
@@ -79,7 +79,7 @@ def records() -> list[trace_pb2.Record]:
 def log(finished: FinishedReplay) -> list[tuple[int, str, str]]:
     """Return the decision log as (seconds, what, object)."""
     return [
-        (each.at_ns // S, each.observed.WhichOneof("observed") or "", each.observed.object.name)
+        (each.time_ns // S, each.observed.WhichOneof("observed") or "", each.observed.object.name)
         for each in finished.run.decisions()
     ]
 
@@ -91,13 +91,13 @@ def test_a_leak_brings_pressure_an_eviction_elsewhere_a_new_pod_and_then_calm(
     """Condition and taint come with the first step that sees it and go 5 min after the last."""
     finished = run(here, records(), tmp_path / "run")
     assert log(finished) == [
-        (0, "made", "leaky-0"),
+        (0, "created", "leaky-0"),
         (0, "scheduled", "leaky-0"),
         (0, "started", "leaky-0"),
         (70, "condition_changed", "n1"),
         (70, "evicted", "leaky-0"),
         (71, "finished", "leaky-0"),
-        (71, "made", "leaky-1"),
+        (71, "created", "leaky-1"),
         (71, "scheduled", "leaky-1"),
         (71, "started", "leaky-1"),
         (372, "condition_changed", "n1"),
@@ -125,7 +125,7 @@ def test_the_node_has_the_condition_and_its_taint_while_it_holds(
 ) -> None:
     """A replay that stops in between shows both; one that continues shows neither."""
     stopped = [
-        trace_pb2.Record(header=trace_pb2.Header(format_version=2, window_end_ns=200 * S)),
+        trace_pb2.Record(header=trace_pb2.Header(format_version=2, window_end_time_ns=200 * S)),
         *records(),
     ]
     for trace, shown in ((stopped, True), (records(), False)):

@@ -95,7 +95,7 @@ getattr(BAD_SELECTOR.pod.spec.affinity.pod_affinity, REQUIRED)[
 ].label_selector.match_expressions.add(key="a", operator="Like")
 HINT = queue_pb2.HintRegistration
 REFUSALS = {
-    "operation": Op(at_ns=5),
+    "operation": Op(time_ns=5),
     "add.pod.metadata.uid": operation("add", NAMELESS, 5),
     "add.pod.metadata.name": operation(
         "add", queue_pb2.Add(pod=pod_pb2.Pod(metadata=META(uid="u"))), 5
@@ -126,7 +126,7 @@ REFUSALS = {
     "move.event.label": operation("move", queue_pb2.Move(event=NO_EVENT), 5),
     "nominate.pod.uid": operation("nominate", queue_pb2.Nominate(node_name="n"), 5),
     "delete_nomination.uid": operation("delete_nomination", REF(), 5),
-    "at_ns": add("p", at_ns=2**62 + 1),
+    "time_ns": add("p", at_ns=2**62 + 1),
 }
 
 
@@ -182,26 +182,26 @@ def test_time_does_not_go_back(channel: grpc.Channel) -> None:
         client.apply("add", queue_pb2.Add(pod=pod("b")), 4)
     code, text = refusal(error.value)
     assert code is grpc.StatusCode.FAILED_PRECONDITION
-    assert text == "operations[0].at_ns: 4 ns lies before the last operation at 5 ns"
-    assert reason(error.value)[1:] == ("TIME_GOES_BACKWARDS", {"earliest_ns": "5"})
+    assert text == "operations[0].time_ns: 4 ns lies before the last operation at 5 ns"
+    assert reason(error.value)[1:] == ("TIME_GOES_BACKWARDS", {"earliest_time_ns": "5"})
     with pytest.raises(grpc.RpcError) as error:
         StreamQueueSession(channel).send([add("a", at_ns=2), add("b", at_ns=1)])
-    assert refusal(error.value)[1].startswith("operations[1].at_ns: 1 ns")
-    assert client.state().at_ns == 5
+    assert refusal(error.value)[1].startswith("operations[1].time_ns: 1 ns")
+    assert client.state().time_ns == 5
 
 
 @pytest.mark.parametrize(
     ("config", "field"),
     [
         ({"rules": "v9"}, "config.rules"),
-        ({"initial_backoff_ns": 0}, "config.initial_backoff_ns"),
-        ({"initial_backoff_ns": -1}, "config.initial_backoff_ns"),
-        ({"max_backoff_ns": -1}, "config.max_backoff_ns"),
-        ({"rules": "v1.20", "max_backoff_ns": 0}, "config.max_backoff_ns"),
-        ({"max_unschedulable_ns": 0}, "config.max_unschedulable_ns"),
+        ({"initial_backoff_duration_ns": 0}, "config.initial_backoff_duration_ns"),
+        ({"initial_backoff_duration_ns": -1}, "config.initial_backoff_duration_ns"),
+        ({"max_backoff_duration_ns": -1}, "config.max_backoff_duration_ns"),
+        ({"rules": "v1.20", "max_backoff_duration_ns": 0}, "config.max_backoff_duration_ns"),
+        ({"max_unschedulable_duration_ns": 0}, "config.max_unschedulable_duration_ns"),
         ({"rules": "v1.20", "queueing_hints": True}, "config.queueing_hints"),
-        ({"lease_ns": 1}, "config.lease_ns"),
-        ({"lease_ns": 0}, "config.lease_ns"),
+        ({"lease_duration_ns": 1}, "config.lease_duration_ns"),
+        ({"lease_duration_ns": 0}, "config.lease_duration_ns"),
         ({"hints": [HINT(plugin="P", event="NodAdd")]}, "config.hints[0].event"),
         ({"hints": [HINT(plugin="P", event="NodeAdd", hint=True)]}, "config.hints[0].hint"),
     ],
@@ -224,9 +224,9 @@ def test_rules_are_answered_with_their_defaults(
     later = True if rules == "v1.34" else None
     assert config == queue_pb2.QueueConfig(
         rules=rules,
-        initial_backoff_ns=S,
-        max_backoff_ns=10 * S,
-        max_unschedulable_ns=leftover_s * S,
+        initial_backoff_duration_ns=S,
+        max_backoff_duration_ns=10 * S,
+        max_unschedulable_duration_ns=leftover_s * S,
         pop_from_backoff_q=later,
         queueing_hints=later,
     )
@@ -289,7 +289,7 @@ def test_the_last_number_with_another_request_is_refused(
     client.send([add("a")])
     request = pb.ApplyRequest()
     request.CopyFrom(other)
-    request.stamp.session, request.stamp.sequence = client.session, 1
+    request.stamp.session_id, request.stamp.sequence = client.session, 1
     with pytest.raises(grpc.RpcError) as error:
         client.exchange(request)
     aborted = grpc.StatusCode.ABORTED
@@ -306,7 +306,7 @@ def test_a_number_out_of_order_is_refused(
     client = kind(channel)
     client.send([add("a")])
     client.send([add("b")])
-    stamp = session_pb2.Stamp(session=client.session, sequence=sequence)
+    stamp = session_pb2.Stamp(session_id=client.session, sequence=sequence)
     with pytest.raises(grpc.RpcError) as error:
         client.exchange(pb.ApplyRequest(stamp=stamp))
     aborted = grpc.StatusCode.ABORTED
@@ -329,7 +329,7 @@ def test_a_session_that_is_not_there_has_expired(
     """Whether it was deleted or never was; deleting it again is accepted."""
     client = StreamQueueSession(channel)
     if deleted:
-        forget = session_pb2.DeleteSessionRequest(session=client.session)
+        forget = session_pb2.DeleteSessionRequest(session_id=client.session)
         for _ in range(2):
             client.stub.DeleteSession(forget, timeout=DEADLINE_S)
     else:
@@ -392,9 +392,9 @@ def test_a_large_state_comes_in_parts_that_merge_to_the_whole(channel: grpc.Chan
     assert max(part.ByteSize() for part in parts) <= MESSAGE_BYTES_MAX
     whole = merged(parts, pb.GetStateResponse()).state
     assert [entry.pod.name for entry in whole.entries] == names
-    assert [entry.queued_ns for entry in whole.entries[::4000]] == list(range(0, 20_000, 4000))
+    assert [entry.queued_time_ns for entry in whole.entries[::4000]] == list(range(0, 20_000, 4000))
     assert [node.node_name for node in whole.nominations] == ["n"]
-    assert (whole.closed, whole.at_ns) == (True, S)
+    assert (whole.closed, whole.time_ns) == (True, S)
 
 
 def test_many_nominations_of_one_node_come_in_parts(channel: grpc.Channel) -> None:
@@ -427,7 +427,7 @@ def test_a_commit_of_another_pod_cuts_the_batch(channel: grpc.Channel) -> None:
         (3, queue_pb2.OUTCOME_CODE_NOT_NEXT)
     ]
     assert [name_of(head) for head in answer.heads] == ["urgent", "low"]
-    assert client.state().at_ns == S
+    assert client.state().time_ns == S
     assert client.send([add("late", at_ns=2 * S)]).applied == 1
 
 
@@ -459,9 +459,9 @@ def test_a_wakeup_is_the_first_useful_tick(channel: grpc.Channel) -> None:
     head = client.send([add("a")], heads=1).heads[0].pop
     move = operation("move", queue_pb2.Move(event=NODE_ADD), 0)
     answer = client.send([commit(head), move, failed(head, S // 2)])
-    assert answer.next_wakeup_ns == 2 * S
+    assert answer.next_wakeup_time_ns == 2 * S
     answer = client.send([operation("flush_backoff", Empty(), 2 * S)], heads=1)
-    assert not answer.HasField("next_wakeup_ns")
+    assert not answer.HasField("next_wakeup_time_ns")
     assert answer.heads[0].attempts == 2
 
 
@@ -566,9 +566,9 @@ def test_a_restored_session_continues_as_the_saved_one(channel: grpc.Channel) ->
         for place in (channel, channel, elsewhere):
             restored = UnaryQueueSession(place)
             answer = restored.stub.RestoreSession(iter(chunks), timeout=DEADLINE_S)
-            assert answer.session not in {saved.session, restored.session}
+            assert answer.session_id not in {saved.session, restored.session}
             assert answer.config == saved.opened.config
-            restored.session = answer.session
+            restored.session = answer.session_id
             assert restored.state() == before
             assert finish(restored) == finished
     assert saved.state() == finished
@@ -588,7 +588,7 @@ def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
 def test_a_watch_shows_each_change(channel: grpc.Channel, rules: str, sub_queues: int) -> None:
     """The first view comes at once, the next when something has changed; a deletion ends it."""
     client = UnaryQueueSession(channel, queue_pb2.QueueConfig(rules=rules))
-    views = watch(client, heads=1, period_ns=5_000_000)
+    views = watch(client, heads=1, period_duration_ns=5_000_000)
     assert [each.count for each in next(views).sub_queues] == [0] * sub_queues
     client.apply("add", queue_pb2.Add(pod=pod("a")), 0)
     client.apply("add", queue_pb2.Add(pod=pod("b")), 0)
@@ -611,8 +611,8 @@ def test_a_watch_of_too_many_heads_or_without_a_pause_is_refused(channel: grpc.C
         next(watch(client, heads=4096))
     assert reason(error.value)[:2] == (grpc.StatusCode.RESOURCE_EXHAUSTED, "LIMIT")
     with pytest.raises(grpc.RpcError) as error:
-        next(watch(client, period_ns=0))
-    assert refusal(error.value) == (INVALID, "period_ns")
+        next(watch(client, period_duration_ns=0))
+    assert refusal(error.value) == (INVALID, "period_duration_ns")
 
 
 def test_a_watch_of_pods_with_many_gates_shows_fewer_of_them(channel: grpc.Channel) -> None:
@@ -636,8 +636,8 @@ def test_a_live_session_is_stamped_on_arrival(channel: grpc.Channel) -> None:
     live, replayed = UnaryQueueSession(channel, live=True), UnaryQueueSession(channel)
     for client in (live, replayed):
         client.apply("add", queue_pb2.Add(pod=pod("a")), 0)
-    assert live.state().entries[0].queued_ns > 1_700_000_000 * S
-    assert replayed.state().entries[0].queued_ns == 0
+    assert live.state().entries[0].queued_time_ns > 1_700_000_000 * S
+    assert replayed.state().entries[0].queued_time_ns == 0
 
 
 def test_sigterm_ends_the_service_in_order() -> None:

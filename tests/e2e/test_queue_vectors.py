@@ -122,9 +122,9 @@ def restore(client: StreamQueueSession) -> None:
     """Save a client's session, and go on with a new one that was made of what was saved."""
     request = session_pb2.CheckpointSessionRequest(stamp=client.reading())
     chunks = list(client.stub.CheckpointSession(request, timeout=20))
-    forget = session_pb2.DeleteSessionRequest(session=client.session)
+    forget = session_pb2.DeleteSessionRequest(session_id=client.session)
     client.stub.DeleteSession(forget, timeout=20)
-    client.session = client.stub.RestoreSession(iter(chunks), timeout=20).session
+    client.session = client.stub.RestoreSession(iter(chunks), timeout=20).session_id
     client.sequence = 0
 
 

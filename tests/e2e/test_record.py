@@ -175,7 +175,7 @@ def test_what_was_recorded_is_replayed_to_the_end_with_its_evictions(
         double.answers[SUMMARY] = used
         records = trace(double, tmp_path / "f", usage="auto", samples=1, options=fast())
     # As if the cluster had been recorded for a minute.
-    records[0].header.window_end_ns += 60 * 10**9
+    records[0].header.window_end_time_ns += 60 * 10**9
     finished = run(services, records, tmp_path / "run")
     assert [each.name for each in finished.summary.decided.evicted] == ["memory.available"]
     assert bindings(finished) == {}

@@ -140,7 +140,7 @@ def test_a_daemon_set_that_is_released_at_the_beginning_rolls_out_node_by_node(
     options = (*release_at_first, "--run", "run", "--spans", "off")
     reprieve(tmp_path, "replay", "cluster.yaml", *options)
     ended = [
-        (each.at_ns - TAKEN_NS) // 10**9
+        (each.time_ns - TAKEN_NS) // 10**9
         for each in RunDirectory.open(tmp_path / "run").decisions()
         if each.observed.HasField("removed") and each.observed.object.name.startswith("agent-")
     ]

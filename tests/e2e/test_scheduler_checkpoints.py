@@ -55,13 +55,13 @@ class Talker:
         self.stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel(address))
         made = self.stub.CreateSession(service_pb2.CreateSessionRequest(config=config), timeout=30)
         assert made.resumable
-        self.stamp = session_pb2.Stamp(session=made.session)
+        self.stamp = session_pb2.Stamp(session_id=made.session_id)
 
     def tell(self, round_: scheduler_pb2.Round) -> bytes:
         """Run a round and return its outcomes without what the wall clock measured."""
         self.stamp.sequence += 1
         request = service_pb2.RunRoundRequest(stamp=self.stamp, round=round_)
-        (outcomes,) = self.stub.RunRound(request, timeout=60).outcomes
+        (outcomes,) = self.stub.RunRound(request, timeout=60).rounds
         forget_times(outcomes)
         return bytes(outcomes.SerializeToString(deterministic=True))
 
@@ -74,8 +74,8 @@ class Talker:
         """Go on in a session that `chunks` make here; its sequence starts again."""
         restored = self.stub.RestoreSession(iter(chunks), timeout=60)
         assert restored.resumable
-        assert restored.session != self.stamp.session
-        self.stamp.session, self.stamp.sequence = restored.session, 0
+        assert restored.session_id != self.stamp.session_id
+        self.stamp.session_id, self.stamp.sequence = restored.session_id, 0
 
     def state(self) -> scheduler_pb2.SchedulerState:
         """Return all that the session holds."""
@@ -84,11 +84,11 @@ class Talker:
 
     def close(self) -> None:
         """Forget the session."""
-        self.stub.DeleteSession(session_pb2.DeleteSessionRequest(session=self.stamp.session))
+        self.stub.DeleteSession(session_pb2.DeleteSessionRequest(session_id=self.stamp.session_id))
 
     def _now(self) -> session_pb2.Stamp:
         """Return the stamp of a read, which does not count."""
-        return session_pb2.Stamp(session=self.stamp.session)
+        return session_pb2.Stamp(session_id=self.stamp.session_id)
 
 
 @pytest.fixture(scope="module")
@@ -159,7 +159,7 @@ def test_a_restored_session_follows_a_random_world(
         assert moved.state() == whole.state()
         outcomes = _outcomes(said)
         world.decided(outcomes)
-        kinds.update(each.WhichOneof("outcome") or "" for each in one_by_one(outcomes))
+        kinds.update(each.WhichOneof("decision") or "" for each in one_by_one(outcomes))
     assert kinds["bind"] > 5
     assert sum(kinds.values()) > 30
 
@@ -243,14 +243,14 @@ def test_another_services_checkpoint_is_refused(services: EmbeddedServices) -> N
     with pytest.raises(grpc.RpcError) as caught:
         talker.restore(chunks)
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    talker.tell(scheduler_pb2.Round(at_ns=5))
+    talker.tell(scheduler_pb2.Round(time_ns=5))
 
 
 def _round(second: int, kind: str, meta: dict[str, str], **rest: object) -> scheduler_pb2.Round:
     versions = {"StorageClass": "storage.k8s.io/v1"}
     text = {"apiVersion": versions.get(kind, "v1"), "kind": kind, "metadata": meta, **rest}
-    event = scheduler_pb2.Event(at_ns=second * SECOND_NS, add=to_object(text))
-    return scheduler_pb2.Round(at_ns=second * SECOND_NS, events=[event])
+    event = scheduler_pb2.Event(time_ns=second * SECOND_NS, add=to_object(text))
+    return scheduler_pb2.Round(time_ns=second * SECOND_NS, events=[event])
 
 
 def _outcomes(text: bytes) -> scheduler_pb2.RoundOutcomes:

@@ -98,7 +98,7 @@ def session_with(services: EmbeddedServices, text: str) -> service_pb2.Session:
         stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
         config = scheduler_pb2.SchedulerConfig(kube_scheduler_configuration=text)
         made = stub.CreateSession(service_pb2.CreateSessionRequest(config=config), timeout=10)
-        stub.DeleteSession(session_pb2.DeleteSessionRequest(session=made.session), timeout=10)
+        stub.DeleteSession(session_pb2.DeleteSessionRequest(session_id=made.session_id), timeout=10)
         return made
 
 
@@ -109,7 +109,10 @@ def test_a_session_has_profiles_backoff_and_what_has_no_effect(services: Embedde
     )
     assert list(made.scheduler_names) == ["default-scheduler", "packed"]
     queue = made.config.queue
-    assert (queue.initial_backoff_ns, queue.max_backoff_ns) == (3 * 10**9, 30 * 10**9)
+    assert (queue.initial_backoff_duration_ns, queue.max_backoff_duration_ns) == (
+        3 * 10**9,
+        30 * 10**9,
+    )
     assert list(made.warnings) == ["parallelism has no effect here."]
 
 

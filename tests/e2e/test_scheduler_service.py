@@ -48,7 +48,7 @@ class Caller:
         self.stub = scheduler_service_pb2_grpc.SchedulerServiceStub(self.channel)
         wanted = scheduler_pb2.SchedulerConfig(**config)  # type: ignore[arg-type] # as given
         made = self.stub.CreateSession(service_pb2.CreateSessionRequest(config=wanted), timeout=10)
-        self.stamp = session_pb2.Stamp(session=made.session)
+        self.stamp = session_pb2.Stamp(session_id=made.session_id)
         self.sequence = 0
 
     def tell(
@@ -58,14 +58,14 @@ class Caller:
         answers: list[scheduler_pb2.Answer] | None = None,
     ) -> list[scheduler_pb2.Outcome]:
         """Run a round at a virtual second and return its outcomes."""
-        round_ = scheduler_pb2.Round(at_ns=second * SECOND_NS, answers=answers or [])
+        round_ = scheduler_pb2.Round(time_ns=second * SECOND_NS, answers=answers or [])
         for event in events:
-            event.at_ns = second * SECOND_NS
+            event.time_ns = second * SECOND_NS
             round_.events.append(event)
         self.sequence += 1
         answer = self.stub.RunRound(self.request(round_), timeout=30)
         assert answer.sequence == self.sequence
-        (outcomes,) = answer.outcomes
+        (outcomes,) = answer.rounds
         return list(one_by_one(outcomes))
 
     def request(self, round_: scheduler_pb2.Round) -> service_pb2.RunRoundRequest:
@@ -280,33 +280,33 @@ def test_an_answer_names_a_pop_and_one_of_its_victims(caller: Caller) -> None:
 def test_a_time_before_the_epoch_is_refused(caller: Caller) -> None:
     """Virtual time begins at 0."""
     caller.sequence = 1
-    request = caller.request(scheduler_pb2.Round(at_ns=-1))
+    request = caller.request(scheduler_pb2.Round(time_ns=-1))
     with pytest.raises(grpc.RpcError) as caught:
         caller.stub.RunRound(request, timeout=10)
-    assert field_of(caught.value) == "round.at_ns"
+    assert field_of(caught.value) == "round.time_ns"
 
 
 @pytest.mark.parametrize(
     ("round_", "field"),
     [
-        ({"at_ns": 1, "max_pods": 0}, "round.max_pods"),
+        ({"time_ns": 1, "max_pods": 0}, "round.max_pods"),
         (
-            {"at_ns": 1, "answers": [{"pop": {"uid": "u", "cycle": 1}, "refused": 0}]},
+            {"time_ns": 1, "answers": [{"pop": {"uid": "u", "cycle": 1}, "refused": 0}]},
             "round.answers[0].refused",
         ),
         (
-            {"at_ns": 1, "answers": [{"pop": {"uid": "u", "cycle": 1}, "refused": 9}]},
+            {"time_ns": 1, "answers": [{"pop": {"uid": "u", "cycle": 1}, "refused": 9}]},
             "round.answers[0].refused",
         ),
-        ({"at_ns": 1, "answers": [{}]}, "round.answers[0].pop.uid"),
-        ({"at_ns": 1, "answers": [{"pop": {"uid": "u"}}]}, "round.answers[0].pop.cycle"),
-        ({"at_ns": 1, "events": [{"at_ns": 1, "remove": {}}]}, "round.events[0].remove.kind"),
+        ({"time_ns": 1, "answers": [{}]}, "round.answers[0].pop.uid"),
+        ({"time_ns": 1, "answers": [{"pop": {"uid": "u"}}]}, "round.answers[0].pop.cycle"),
+        ({"time_ns": 1, "events": [{"time_ns": 1, "remove": {}}]}, "round.events[0].remove.kind"),
         (
-            {"at_ns": 1, "events": [{"at_ns": 1, "remove": {"kind": "Node", "uid": "u"}}]},
+            {"time_ns": 1, "events": [{"time_ns": 1, "remove": {"kind": "Node", "uid": "u"}}]},
             "round.events[0].remove.name",
         ),
-        ({"at_ns": 1, "recorded": [{"attempt": 1}]}, "round.recorded[0].pod.uid"),
-        ({"at_ns": 1, "recorded": [{"pod": {"uid": "u"}}]}, "round.recorded[0].attempt"),
+        ({"time_ns": 1, "recorded": [{"attempt": 1}]}, "round.recorded[0].pod.uid"),
+        ({"time_ns": 1, "recorded": [{"pod": {"uid": "u"}}]}, "round.recorded[0].attempt"),
     ],
 )
 def test_a_round_that_cannot_be_read_is_refused_by_its_field(
@@ -326,14 +326,14 @@ def test_a_round_that_cannot_be_read_is_refused_by_its_field(
     ("foreseen", "field"),
     [
         ({"confirmations": []}, "window[0].round"),
-        ({"round": {"at_ns": 6, "answers": [{"pop": {"uid": "u"}}]}}, "window[0].round"),
-        ({"round": {"at_ns": 6, "events_only": True}}, "window[0].round"),
-        ({"round": {"at_ns": 4, "events": [{"at_ns": 4, "tick": {}}]}}, "window[0].round"),
+        ({"round": {"time_ns": 6, "answers": [{"pop": {"uid": "u"}}]}}, "window[0].round"),
+        ({"round": {"time_ns": 6, "events_only": True}}, "window[0].round"),
+        ({"round": {"time_ns": 4, "events": [{"time_ns": 4, "tick": {}}]}}, "window[0].round"),
         (
-            {"confirmations": [{"at_ns": 5, "tick": {}}], "round": {"at_ns": 6}},
+            {"confirmations": [{"time_ns": 5, "tick": {}}], "round": {"time_ns": 6}},
             "window[0].confirmations",
         ),
-        ({"round": {"at_ns": 6, "events": [{"at_ns": 6}]}}, "window[0].round.events[0].event"),
+        ({"round": {"time_ns": 6, "events": [{"time_ns": 6}]}}, "window[0].round.events[0].event"),
     ],
     ids=[
         *("no round", "answers", "no pods taken", "going back"),
@@ -345,7 +345,7 @@ def test_a_window_that_cannot_be_read_is_refused_as_a_whole(
 ) -> None:
     """The round before it is not taken either."""
     caller.sequence = 1
-    request = caller.request(scheduler_pb2.Round(at_ns=5))
+    request = caller.request(scheduler_pb2.Round(time_ns=5))
     ParseDict(foreseen, request.window.add())
     with pytest.raises(grpc.RpcError) as caught:
         list(caller.stub.StreamingRunRound(iter([request]), timeout=10))
@@ -358,8 +358,10 @@ def test_sessions_cannot_be_guessed(caller: Caller) -> None:
     """Each has a long name of its own."""
     names = set()
     for _ in range(3):
-        session = caller.stub.CreateSession(service_pb2.CreateSessionRequest(), timeout=10).session
-        caller.stub.DeleteSession(session_pb2.DeleteSessionRequest(session=session), timeout=10)
+        session = caller.stub.CreateSession(
+            service_pb2.CreateSessionRequest(), timeout=10
+        ).session_id
+        caller.stub.DeleteSession(session_pb2.DeleteSessionRequest(session_id=session), timeout=10)
         names.add(session)
     assert len(names) == 3
     assert min(map(len, names)) >= 20
@@ -367,10 +369,10 @@ def test_sessions_cannot_be_guessed(caller: Caller) -> None:
 
 def test_deleting_names_a_session(caller: Caller) -> None:
     """An unknown name is accepted, an empty one is a mistake."""
-    caller.stub.DeleteSession(session_pb2.DeleteSessionRequest(session="nobody"), timeout=10)
+    caller.stub.DeleteSession(session_pb2.DeleteSessionRequest(session_id="nobody"), timeout=10)
     with pytest.raises(grpc.RpcError) as caught:
         caller.stub.DeleteSession(session_pb2.DeleteSessionRequest(), timeout=10)
-    assert field_of(caught.value) == "session"
+    assert field_of(caught.value) == "session_id"
 
 
 def test_a_pod_that_the_session_does_not_have_is_judged(caller: Caller) -> None:
@@ -455,8 +457,8 @@ def test_a_refused_round_changes_nothing_and_names_the_field(caller: Caller) -> 
 @pytest.mark.parametrize(
     ("change", "code", "reason"),
     [
-        ({"session": "nobody"}, grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED"),
-        ({"session": ""}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD"),
+        ({"session_id": "nobody"}, grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED"),
+        ({"session_id": ""}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD"),
         ({"sequence": 9}, grpc.StatusCode.ABORTED, "SEQUENCE_MISMATCH"),
         ({"sequence": None}, grpc.StatusCode.INVALID_ARGUMENT, "BAD_FIELD"),
     ],
@@ -466,7 +468,7 @@ def test_a_stamp_that_does_not_fit_is_refused(
 ) -> None:
     """Unknown session, a gap in the sequence, none at all."""
     caller.sequence = 1
-    request = caller.request(scheduler_pb2.Round(at_ns=1))
+    request = caller.request(scheduler_pb2.Round(time_ns=1))
     for name, value in change.items():
         if value is None:
             request.stamp.ClearField("sequence")

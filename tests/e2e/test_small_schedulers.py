@@ -61,7 +61,7 @@ class Small(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> rpc.Session:
         """Start the only session."""
         del request, context
-        return rpc.Session(session="small")
+        return rpc.Session(session_id="small")
 
     def RunRound(  # noqa: N802 - gRPC's name
         self, request: rpc.RunRoundRequest, context: grpc.ServicerContext
@@ -73,12 +73,12 @@ class Small(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self._pending += [each.metadata.uid for each in _pending(round_)]
         for uid in self._pending:
             self._cycle += 1
-            outcome = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=1)
+            outcome = outcomes.outcomes.add(time_ns=round_.time_ns, attempts=1)
             outcome.pop.uid, outcome.pop.cycle = uid, self._cycle
             self._decide(outcome)
         if not self._again:
             self._pending = []
-        return rpc.RunRoundResponse(outcomes=[outcomes], sequence=request.stamp.sequence)
+        return rpc.RunRoundResponse(rounds=[outcomes], sequence=request.stamp.sequence)
 
 
 def _pending(round_: scheduler_pb2.Round) -> Iterator[pod_pb2.Pod]:
@@ -198,12 +198,12 @@ def test_outcomes_of_more_rounds_than_were_sent_end_the_replay(tmp_path: Path, t
     """The scheduler takes no windows: a request has one round."""
 
     def spoil(answer: rpc.RunRoundResponse) -> None:
-        answer.outcomes[0].goes_on = True
-        answer.outcomes.add()
+        answer.rounds[0].window_continues = True
+        answer.rounds.add()
 
     with served(Wrong(refused, spoil)) as options:  # type: ignore[abstract] # as above
         said = reprieve(tmp_path, "replay", trace, *options, code=SERVICE).stderr
-    assert "returned an invalid response: outcomes: has 1 more than rounds were sent" in " ".join(
+    assert "returned an invalid response: rounds: has 1 more than rounds were sent" in " ".join(
         said.split()
     )
 
@@ -212,7 +212,7 @@ def test_rounds_after_one_that_ends_the_window_are_refused() -> None:
     """Even where so many rounds were sent."""
 
     def spoil(answer: rpc.RunRoundResponse) -> None:
-        answer.outcomes.add()
+        answer.rounds.add()
 
     wrong = Wrong(refused, spoil)  # type: ignore[abstract] # as above
     with served(wrong) as (_, address, *_others):
@@ -220,7 +220,8 @@ def test_rounds_after_one_that_ends_the_window_are_refused() -> None:
         try:
             scheduler.send_round(scheduler_pb2.Round(), [rpc.Foreseen()])
             with pytest.raises(
-                BackendError, match=r"returned an invalid response: outcomes\[0\]\.goes_on: is"
+                BackendError,
+                match=r"returned an invalid response: rounds\[0\]\.window_continues: is",
             ):
                 scheduler.receive_outcomes()
         finally:
@@ -241,7 +242,7 @@ def test_outcomes_that_the_round_does_not_allow_are_refused(
 
     def spoil(answer: rpc.RunRoundResponse) -> None:
         for _ in range(2):
-            answer.outcomes[0].outcomes.add()
+            answer.rounds[0].outcomes.add()
 
     wrong = Wrong(refused, spoil)  # type: ignore[abstract] # as above
     with served(wrong) as (_, address, *_others):
@@ -253,7 +254,7 @@ def test_outcomes_that_the_round_does_not_allow_are_refused(
         finally:
             scheduler.close()
     assert str(caught.value).endswith(
-        f"returned an invalid response: outcomes[0].outcomes: {problem}"
+        f"returned an invalid response: rounds[0].outcomes: {problem}"
     )
 
 

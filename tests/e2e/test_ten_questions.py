@@ -79,7 +79,7 @@ def _entries(run: RunDirectory) -> Iterator[tuple[float, str, trace_pb2.Observed
     for decision in run.decisions():
         reference = decision.observed.object
         name = f"{reference.namespace}/{reference.name}" if reference.namespace else reference.name
-        yield round((decision.at_ns - TAKEN_NS) / 1e9, 3), name, decision.observed
+        yield round((decision.time_ns - TAKEN_NS) / 1e9, 3), name, decision.observed
 
 
 def _workload(name: str) -> str:
@@ -173,7 +173,7 @@ def test_a_node_dies(cluster: Path) -> None:
     assert [(seconds, each.condition_changed.status) for seconds, _, each in ready] == [
         (50, "Unknown")
     ]
-    assert [(seconds, _workload(name)) for seconds, name, _ in answer.log("made")] == [
+    assert [(seconds, _workload(name)) for seconds, name, _ in answer.log("created")] == [
         (355, "shop/web"),
         (355, "shop/cart"),
         (355, "media/thumbs"),
@@ -377,7 +377,7 @@ def test_a_leak_with_limits(cluster: Path) -> None:
     answer = replayed(cluster, *leak)
     assert answer.times("oom_killed") == [681.6] * 6 + [1363.2] * 6
     assert {_workload(name) for _, name, _ in answer.log("oom_killed")} == {"shop/web"}
-    assert answer.times("evicted") == answer.times("made") == []
+    assert answer.times("evicted") == answer.times("created") == []
     web = [pod for pod in answer.pods() if pod["metadata"]["labels"].get("app") == "web"]
     (status,) = web[0]["status"]["containerStatuses"]
     assert status["restartCount"] == 2
@@ -465,8 +465,8 @@ def test_a_zone_is_lost(cluster: Path) -> None:
     """
     answer = compared(cluster, "--b", "--fail topology.kubernetes.io/zone=zone-c")
     assert answer.times("condition_changed") == [50] * 4
-    assert set(answer.times("made")) == {355, 365, 375, 385}
-    made = sorted(_workload(name) for _, name, _ in answer.log("made"))
+    assert set(answer.times("created")) == {355, 365, 375, 385}
+    made = sorted(_workload(name) for _, name, _ in answer.log("created"))
     assert made == [
         *("jobs/encode", "media/legacy", "media/thumbs", "media/thumbs", "ml/inference"),
         *("shop/cart", "shop/web", "shop/web"),

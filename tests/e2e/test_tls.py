@@ -104,16 +104,16 @@ class Caller:
     def create(self) -> str:
         """Create a session and return its name."""
         request = queue_service_pb2.CreateSessionRequest()
-        return str(self.queue.CreateSession(request, timeout=DEADLINE_S).session)
+        return str(self.queue.CreateSession(request, timeout=DEADLINE_S).session_id)
 
     def delete(self, session: str) -> None:
         """Delete a session."""
-        request = session_pb2.DeleteSessionRequest(session=session)
+        request = session_pb2.DeleteSessionRequest(session_id=session)
         self.queue.DeleteSession(request, timeout=DEADLINE_S)
 
     def look(self, session: str) -> int:
         """Return the number of parts of a session's state."""
-        request = session_pb2.GetStateRequest(stamp=session_pb2.Stamp(session=session))
+        request = session_pb2.GetStateRequest(stamp=session_pb2.Stamp(session_id=session))
         return len(list(self.queue.GetState(request, timeout=DEADLINE_S)))
 
     def reflect(self) -> int:

@@ -116,17 +116,17 @@ def kubelets(services: EmbeddedServices) -> Iterator[Any]:
 @pytest.mark.parametrize("at_ns", [2**63 - 1, TIME_NS_MAX + 1])
 def test_a_step_later_than_any_time_is_refused(kubelets: Any, at_ns: int) -> None:
     """What follows from it would not fit into 64 bits; the latest time is accepted."""
-    name = kubelets.CreateSession(eviction.CreateSessionRequest(), timeout=DEADLINE_S).session
-    stamp = session_pb2.Stamp(session=name, sequence=1)
-    step = eviction.Step(node_name="n", at_ns=at_ns)
+    name = kubelets.CreateSession(eviction.CreateSessionRequest(), timeout=DEADLINE_S).session_id
+    stamp = session_pb2.Stamp(session_id=name, sequence=1)
+    step = eviction.Step(node_name="n", time_ns=at_ns)
     step.observations.SetInParent()
     operation = eviction.Operation(step=step)
     with pytest.raises(grpc.RpcError) as caught:
         kubelets.Apply(eviction.ApplyRequest(stamp=stamp, operations=[operation]), timeout=9)
-    assert field_of(caught.value) == "operations[0].step.at_ns"
-    operation.step.at_ns = TIME_NS_MAX
+    assert field_of(caught.value) == "operations[0].step.time_ns"
+    operation.step.time_ns = TIME_NS_MAX
     kubelets.Apply(eviction.ApplyRequest(stamp=stamp, operations=[operation]), timeout=9)
-    kubelets.DeleteSession(session_pb2.DeleteSessionRequest(session=name), timeout=9)
+    kubelets.DeleteSession(session_pb2.DeleteSessionRequest(session_id=name), timeout=9)
 
 
 @pytest.mark.parametrize("text", ["a\x00b", "\x1b: x", 'kind: "\x07"', "\ufffe"])
@@ -145,9 +145,9 @@ def test_a_round_later_than_any_time_is_refused(services: EmbeddedServices) -> N
     caller.sequence = 1
     for at_ns in (2**63 - 1, TIME_NS_MAX + 1):
         with pytest.raises(grpc.RpcError) as caught:
-            caller.stub.RunRound(caller.request(scheduler_pb2.Round(at_ns=at_ns)), timeout=9)
-        assert field_of(caught.value) == "round.at_ns"
-    caller.stub.RunRound(caller.request(scheduler_pb2.Round(at_ns=TIME_NS_MAX)), timeout=9)
+            caller.stub.RunRound(caller.request(scheduler_pb2.Round(time_ns=at_ns)), timeout=9)
+        assert field_of(caught.value) == "round.time_ns"
+    caller.stub.RunRound(caller.request(scheduler_pb2.Round(time_ns=TIME_NS_MAX)), timeout=9)
     caller.channel.close()
 
 
@@ -186,7 +186,7 @@ def test_a_uid_of_two_pods_is_refused(services: EmbeddedServices) -> None:
 def test_an_event_before_the_epoch_is_refused(services: EmbeddedServices, at_ns: int) -> None:
     """In the first round, too."""
     comes = add_pod(pod("p", "1"))
-    comes.at_ns = at_ns
+    comes.time_ns = at_ns
     error = refused_round(services, scheduler_pb2.Round(events=[comes]))
     assert error_info(error).reason == "TIME_GOES_BACKWARDS"
 

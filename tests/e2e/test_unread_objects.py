@@ -92,8 +92,8 @@ async def _alone(address: str, amounts: dict[str, str]) -> list[scheduler_pb2.Ro
 def _round(second: int, kind: str, meta: Json, **rest: Json) -> scheduler_pb2.Round:
     at_ns = second * 1_000_000_000
     message = to_object({"apiVersion": "v1", "kind": kind, "metadata": meta, **rest})
-    event = scheduler_pb2.Event(at_ns=at_ns, add=message)
-    return scheduler_pb2.Round(at_ns=at_ns, events=[event])
+    event = scheduler_pb2.Event(time_ns=at_ns, add=message)
+    return scheduler_pb2.Round(time_ns=at_ns, events=[event])
 
 
 async def _decided(address: str, seed: int) -> list[scheduler_pb2.RoundOutcomes]:

@@ -73,7 +73,7 @@ def workload(seed: int, pods: int = 80) -> list[trace_pb2.Record]:
         record = _rare(random, nodes, pods) if random.random() < rarely else None
         if record is None:
             record = _pod(random, left.pop(0), grain_ns, crowd)
-        record.at_ns = at_ns
+        record.time_ns = at_ns
         records.append(record)
     for sequence, record in enumerate(records):
         record.sequence = sequence
@@ -112,9 +112,9 @@ def _pod(random: Random, number: int, grain_ns: int, crowd: float) -> trace_pb2.
         )
     life: dict[str, int | bool] = {}
     if random.random() < 0.7:
-        life["start_delay_ns"] = random.choice([0, 1, 3]) * grain_ns
+        life["start_delay_duration_ns"] = random.choice([0, 1, 3]) * grain_ns
     if random.random() < 0.9:
-        life["service_time_ns"] = int(crowd * random.randrange(0, 40)) * grain_ns
+        life["service_duration_ns"] = int(crowd * random.randrange(0, 40)) * grain_ns
     if random.random() < 0.1:
         life["exit_code"] = random.choice([0, 1])
     record = create_pod(pod, **life)
@@ -158,7 +158,7 @@ def _check(foreseen: Foreseen, round_: scheduler_pb2.Round) -> None:
         if event.patch.node_name and told.patch.HasField("node_name"):
             told.patch.node_name = event.patch.node_name
         assert told == event
-    assert foreseen.round.at_ns == round_.at_ns
+    assert foreseen.round.time_ns == round_.time_ns
 
 
 @settings(max_examples=10)
@@ -278,8 +278,10 @@ def test_windows_are_long_where_pods_are_their_own(
     records = [trace_pb2.Record(header=trace_pb2.Header(format_version=2))]
     records += [create(make_node(f"n{index}", "64Gi")) for index in range(20)]
     for number in range(700):
-        record = create_pod(make_pod(f"p{number}"), start_delay_ns=S, service_time_ns=30 * S)
-        record.at_ns = (number + 1) * 100 * MS
+        record = create_pod(
+            make_pod(f"p{number}"), start_delay_duration_ns=S, service_duration_ns=30 * S
+        )
+        record.time_ns = (number + 1) * 100 * MS
         records.append(record)
     run(services, records, tmp_path / "run")
     assert max(told) > 200
@@ -295,7 +297,7 @@ def test_windows_are_short_where_pods_are_refused_again_and_again(
     records += [create_pod(make_pod(f"low{number}", grace_s=1)) for number in range(40)]
     for number in range(40):
         record = create_pod(make_pod(f"high{number}", priority=10))
-        record.at_ns = (number + 1) * 10 * S
+        record.time_ns = (number + 1) * 10 * S
         records.append(record)
     finished = run(here, records, tmp_path / "run")
     assert finished.summary.decided.preempted == 40
@@ -311,8 +313,8 @@ def test_a_window_ends_before_more_waits_than_a_message_holds(
     for number, at_s in enumerate([*[0] * 2100, 5, 60, 61]):
         pod = make_pod(f"p{number}")
         pod.spec.containers[0].resources.requests["memory"] = "1Mi"
-        record = create_pod(pod, service_time_ns=10 * S)
-        record.at_ns = at_s * S
+        record = create_pod(pod, service_duration_ns=10 * S)
+        record.time_ns = at_s * S
         records.append(record)
     finished = run(here, records, tmp_path / "run")
     assert finished.summary.decided.bound == 2103

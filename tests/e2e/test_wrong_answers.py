@@ -109,9 +109,9 @@ def test_a_schedulers_answers(services: EmbeddedServices, cluster: Path, tmp_pat
         options = ("--scheduler", proxy.address, "--no-eviction", "--in-process")
         replayed(cluster, tmp_path / "run", *options)
         kinds = {
-            outcome.WhichOneof("outcome")
+            outcome.WhichOneof("decision")
             for message in proxy.seen
-            for outcomes in message.outcomes  # type: ignore[attr-defined]
+            for outcomes in message.rounds  # type: ignore[attr-defined]
             for outcome in outcomes.outcomes
         }
         assert {"bind", "unschedulable", "refusals"} <= kinds
@@ -135,7 +135,7 @@ def test_forms_that_our_scheduler_seldom_answers(
     """A failed attempt, and extenders' answers."""
 
     def spoil(message: Any) -> bool:
-        for outcomes in message.outcomes:
+        for outcomes in message.rounds:
             for outcome in outcomes.outcomes:
                 if not outcome.HasField("bind"):
                     continue
@@ -162,19 +162,19 @@ def test_more_without_an_outcome_and_a_window_that_never_ends(
     """Neither lets a replay wait for ever."""
 
     def more(message: Any) -> bool:
-        message.outcomes[0].ClearField("outcomes")
-        message.outcomes[0].more = True
+        message.rounds[0].ClearField("outcomes")
+        message.rounds[0].more = True
         return True
 
     def goes_on(message: Any) -> bool:
-        if not message.outcomes[-1].goes_on and message.outcomes[-1].more:
+        if not message.rounds[-1].window_continues and message.rounds[-1].more:
             return False
-        message.outcomes[-1].goes_on = True
+        message.rounds[-1].window_continues = True
         return True
 
     answer = scheduler_service_pb2.RunRoundResponse
     with between(services.addresses["scheduler"], "StreamingRunRound", answer) as proxy:
-        for spoil, field in ((more, "more"), (goes_on, "goes_on")):
+        for spoil, field in ((more, "more"), (goes_on, "window_continues")):
             proxy.begin(spoil)
             options = ("--scheduler", proxy.address, "--no-eviction", "--in-process")
             said = replayed(cluster, tmp_path / "run", *options, code=SERVICE)
@@ -233,7 +233,7 @@ def test_a_scheduler_that_continues_after_a_guarded_victim_is_refused(
     path = write_list(tmp_path, *web(4, {"maxUnavailable": 1}), *preemptors())
 
     def goes_on(message: Any) -> bool:
-        outcomes = message.outcomes[0]
+        outcomes = message.rounds[0]
         if not outcomes.awaits_effects:
             return False
         outcomes.awaits_effects = False

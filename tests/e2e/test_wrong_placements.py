@@ -29,8 +29,8 @@ def pods_that_come_alone(count: int) -> list[trace_pb2.Record]:
     records = [create(builders.make_node("n").capacity(cpu="4").message())]
     for number in range(count):
         pod = builders.make_pod(f"p{number}").uid(f"uid-{number}").req(cpu="3").message()
-        records.append(create_pod(pod, service_time_ns=35 * S))
-        records[-1].at_ns = (1 + number) * 10 * S
+        records.append(create_pod(pod, service_duration_ns=35 * S))
+        records[-1].time_ns = (1 + number) * 10 * S
     for sequence, record in enumerate(records, 1):
         record.sequence = sequence
     return records

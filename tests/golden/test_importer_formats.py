@@ -146,7 +146,7 @@ def test_alibabas_batch_tasks_of_2017_begin_with_the_first_that_was_asked_for() 
     path = _TRACES / "alibaba" / "v2017" / "batch_task.csv"
     first = list(itertools.islice(open_trace([path]), 1000))
     assert first[3].pod_create.pod.metadata.name.startswith("batch-")
-    assert all(record.at_ns == 0 for record in first[:4])
+    assert all(record.time_ns == 0 for record in first[:4])
 
 
 @pytest.mark.parametrize("name", ["e", "c"])

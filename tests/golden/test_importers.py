@@ -63,7 +63,7 @@ def test_a_recording_has_what_its_recorder_counted(name: str) -> None:
     report = validate(records)
     _check_counts(report, _summary(name))
     assert report.header.source_sha256
-    assert report.first_ns < report.header.window_end_ns
+    assert report.first_ns < report.header.window_end_time_ns
 
 
 def test_the_big_recording_has_what_its_recorder_and_its_driver_counted(tmp_path: Path) -> None:
@@ -120,11 +120,11 @@ def test_pod_lifetimes_in_the_demonstration_are_those_of_its_driver() -> None:
     records = list(open_trace([_RECORDINGS / "a"]))
     high = next(record.pod_create for record in records if record.HasField("pod_create"))
     assert high.pod.metadata.name == "nginx-high"
-    assert high.life.service_time_ns == pytest.approx(20e9, rel=0.01)
+    assert high.life.service_duration_ns == pytest.approx(20e9, rel=0.01)
     assert not high.life.censored
     expected = [record.controller_pod for record in records if record.HasField("controller_pod")]
     assert [each.owner.kind for each in expected] == ["Deployment", "ReplicaSet", "ReplicaSet"]
-    assert expected[1].life.shutdown_ns == pytest.approx(30e9, rel=0.01)
+    assert expected[1].life.shutdown_duration_ns == pytest.approx(30e9, rel=0.01)
 
 
 def test_a_folder_of_a_recording_is_read_as_its_watches() -> None:

@@ -46,7 +46,7 @@ class ForgetfulClient:
     def __init__(self, config: queue_pb2.QueueConfig) -> None:
         self._servicer = QueueServicer()
         creating = self._servicer.CreateSession(pb.CreateSessionRequest(config=config), CONTEXT)
-        self._stamp = session_pb2.Stamp(session=answered(creating).session)
+        self._stamp = session_pb2.Stamp(session_id=answered(creating).session_id)
 
     def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
         """Forget, remember, and do the operation `name` of the contract."""

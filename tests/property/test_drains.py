@@ -30,7 +30,7 @@ drains = st.builds(
     lambda names, parallel, after_s, order: trace_pb2.Drain(
         node_names=names,
         parallel=parallel,
-        uncordon_after_ns=None if after_s is None else after_s * S,
+        uncordon_delay_duration_ns=None if after_s is None else after_s * S,
         order=order,
     ),
     st.lists(st.sampled_from(_NODES), min_size=1, max_size=4, unique=True),

@@ -30,7 +30,7 @@ CONFIG = eviction_pb2.EvictionConfig(
     hard={"memory.available": "300Mi"},
     soft={"memory.available": "900Mi"},
     soft_grace={"memory.available": "35s"},
-    pressure_transition_ns=60 * S,
+    pressure_transition_duration_ns=60 * S,
     max_pod_grace_period_seconds=20,
 )
 NOTIFIED = eviction_pb2.EvictionConfig(kernel_memcg_notification=True)
@@ -52,7 +52,7 @@ class Kubelets:
         self._service = EvictionServicer()
         request = pb.CreateSessionRequest(config=config)
         opened = asyncio.run(self._service.CreateSession(request, CONTEXT))
-        self._stamp = session_pb2.Stamp(session=opened.session)
+        self._stamp = session_pb2.Stamp(session_id=opened.session_id)
         self._tireless = tireless
         self._conditions: dict[str, list[node_pb2.NodeCondition]] = {}
         self.steps = 0
@@ -99,7 +99,7 @@ class Nobody:
 
 def records(nodes: list[list[Segments]]) -> list[trace_pb2.Record]:
     """Return nodes of 4 GiB, each with running pods that use memory as their segments say."""
-    told = [trace_pb2.Record(header=trace_pb2.Header(window_end_ns=UNTIL_S * S))]
+    told = [trace_pb2.Record(header=trace_pb2.Header(window_end_time_ns=UNTIL_S * S))]
     for number, pods in enumerate(nodes):
         record = trace_pb2.Record()
         node = make_node(f"n{number}").capacity(cpu="8", memory="4Gi")
@@ -116,7 +116,7 @@ def _pod(node: str, id_: int, segments: Segments) -> list[trace_pb2.Record]:
     usage, created = trace_pb2.Record(), trace_pb2.Record()
     usage.usage.id = id_
     for offset_s, mib in segments:
-        usage.usage.segments.add(offset_ns=offset_s * S, memory_bytes=mib << 20)
+        usage.usage.segments.add(offset_duration_ns=offset_s * S, memory_bytes=mib << 20)
     pod = make_pod(f"p{id_}").uid(f"p{id_}").node(node).phase(PodPhase.RUNNING)
     created.pod_create.pod.CopyFrom(pod.container("c", requests={"memory": "200Mi"}).message())
     created.pod_create.life.usage_id = id_
@@ -136,7 +136,7 @@ def log(
         nobody, kubelets, models=Models(), sink=entries.append, observer=nobody, usage=usage
     )
     replay.run(iter(told), Limits())
-    return [(each.at_ns, str(each.observed)) for each in entries], kubelets.steps
+    return [(each.time_ns, str(each.observed)) for each in entries], kubelets.steps
 
 
 segments = st.lists(
@@ -155,7 +155,7 @@ def shrunk(change: tuple[int, int] | None) -> list[trace_pb2.Record]:
     """Return that the first node gets other memory, (second, GiB); nothing for None."""
     if change is None:
         return []
-    record = trace_pb2.Record(at_ns=change[0] * S)
+    record = trace_pb2.Record(time_ns=change[0] * S)
     record.update.node.metadata.name = "n0"
     memory = {"cpu": "8", "memory": f"{change[1]}Gi", "pods": "110"}
     record.update.node.status.capacity.update(memory)

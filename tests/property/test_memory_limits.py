@@ -86,7 +86,7 @@ def _fill(container: pod_pb2.Container, limit: int | None) -> None:
 def _played(
     messages: Sequence[pod_pb2.Pod], profiles: Sequence[trace_pb2.UsageProfile] = ()
 ) -> tuple[Watched, list[trace_pb2.Decision]]:
-    told = [trace_pb2.Record(header=trace_pb2.Header(window_end_ns=UNTIL_S * S))]
+    told = [trace_pb2.Record(header=trace_pb2.Header(window_end_time_ns=UNTIL_S * S))]
     node = trace_pb2.Record()
     node.create.node.CopyFrom(_node())
     told += [node, *(trace_pb2.Record(usage=each) for each in profiles)]
@@ -166,7 +166,7 @@ def _profile(
     """Return a profile in which containers use the two amounts of a window by turns."""
     profile = trace_pb2.UsageProfile(id=number)
     for offset_s, *used_mib in sorted(windows):
-        segment = profile.segments.add(offset_ns=offset_s * S)
+        segment = profile.segments.add(offset_duration_ns=offset_s * S)
         for index, container in enumerate(long_running(message.spec)):
             used = segment.containers.add(name=container.name)
             used.memory_bytes = used_mib[index % 2] * MIB

@@ -46,19 +46,19 @@ def lived(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
             numbers = [gone.pop(0)] if what == "again" and gone else list(new)
             for number in numbers:
                 meta = meta_pb2.ObjectMeta(uid=f"uid-{number}", namespace="ns", name=f"p-{number}")
-                operation = queue_pb2.Operation(at_ns=at_s * SECOND_NS)
+                operation = queue_pb2.Operation(time_ns=at_s * SECOND_NS)
                 operation.add.pod.CopyFrom(pod_pb2.Pod(metadata=meta))
                 operations.append(operation)
             for number in numbers:
                 cycle += 1
                 pop = session_pb2.PopId(uid=f"uid-{number}", cycle=cycle)
-                operation = queue_pb2.Operation(at_ns=at_s * SECOND_NS)
+                operation = queue_pb2.Operation(time_ns=at_s * SECOND_NS)
                 operation.commit_pop.pop.CopyFrom(pop)
                 operations.append(operation)
                 in_flight.append(pop)
             continue
         for _ in range(count):
-            operation = queue_pb2.Operation(at_ns=at_s * SECOND_NS)
+            operation = queue_pb2.Operation(time_ns=at_s * SECOND_NS)
             if what == "move":
                 operation.move.event.label = "NodeAdd"
             elif what == "assigned":
@@ -70,7 +70,7 @@ def lived(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
                 pop = in_flight.pop(0)
                 operation.done.CopyFrom(pop)
                 operations.append(operation)
-                operation = queue_pb2.Operation(at_ns=at_s * SECOND_NS)
+                operation = queue_pb2.Operation(time_ns=at_s * SECOND_NS)
                 gone.append(int(pop.uid.removeprefix("uid-")))
                 operation.delete_pod.CopyFrom(ref(gone[-1]))
             else:
@@ -84,12 +84,12 @@ def lived(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
 def after(rules: str, operations: Sequence[queue_pb2.Operation]) -> tuple[object, ...]:
     """Return all that a queue shows of itself after the operations, and what comes next then."""
     harness = Harness(rules=rules)
-    move = queue_pb2.Operation(at_ns=100 * SECOND_NS)
+    move = queue_pb2.Operation(time_ns=100 * SECOND_NS)
     move.move.event.label = "NodeAdd"
     answer = harness.send(*operations, move)
     assert answer.applied == len(operations) + 1
     state = harness.state()
-    flush = queue_pb2.Operation(at_ns=160 * SECOND_NS)
+    flush = queue_pb2.Operation(time_ns=160 * SECOND_NS)
     flush.flush_backoff.SetInParent()
     heads = harness.send(flush, heads=10).heads
     found = samples(harness.servicer.collect)
@@ -134,7 +134,7 @@ def test_pods_that_pass_one_after_the_other_are_one_operation() -> None:
     """Of the last of them it has the time."""
     fewer = without_passing(lived([("come", 2), ("end", 1), ("end", 1), ("come", 1), ("end", 1)]))
     assert [each.WhichOneof("operation") for each in fewer] == ["pass_through"]
-    assert (fewer[0].at_ns, fewer[0].pass_through.first_cycle) == (4 * SECOND_NS, 1)
+    assert (fewer[0].time_ns, fewer[0].pass_through.first_cycle) == (4 * SECOND_NS, 1)
     assert fewer[0].pass_through.pods == 3
 
 
@@ -142,7 +142,7 @@ def test_a_queue_in_which_a_pod_is_active_refuses_to_let_others_pass() -> None:
     """What a caller takes for granted does not hold then."""
     harness = Harness(rules="v1.34")
     waiting = lived([("come", 1)])[0]
-    passing = queue_pb2.Operation(at_ns=2 * SECOND_NS)
+    passing = queue_pb2.Operation(time_ns=2 * SECOND_NS)
     passing.pass_through.first_cycle, passing.pass_through.pods = 1, 1
     answer = harness.send(waiting, passing)
     assert answer.applied == 1

@@ -73,7 +73,10 @@ def cluster_of(places: Sequence[int]) -> World:
         pod = make_pod(f"p-{number}", node=NODES[node], ready=bool(number % 2), grace_s=20)
         if number % 3 == 0:
             pod.metadata.finalizers.append("example.com/held")
-        life: dict[str, int] = {"service_time_ns": (50 + 70 * number) * S, "exit_code": number % 2}
+        life: dict[str, int] = {
+            "service_duration_ns": (50 + 70 * number) * S,
+            "exit_code": number % 2,
+        }
         world.feed(0, create_pod(pod, **(life if number % 4 else {})))
     return world
 

@@ -53,7 +53,7 @@ class Stopping(RandomScheduler):
 
     def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Decide, or answer that nothing is decided any more."""
-        late = self._told[0].at_ns > self._until_ns
+        late = self._told[0].time_ns > self._until_ns
         outcomes = super().receive_outcomes()
         return scheduler_pb2.RoundOutcomes() if late else outcomes
 
@@ -101,7 +101,7 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
     random = Random(seed)  # noqa: S311 - chance makes the cases
     records = [each for each in generate(options) if not each.HasField("usage")]
     for record in records:
-        record.header.ClearField("window_end_ns") if record.HasField("header") else None
+        record.header.ClearField("window_end_time_ns") if record.HasField("header") else None
         record.pod_create.ClearField("life") if record.HasField("pod_create") else None
         record.controller_pod.ClearField("life") if record.HasField("controller_pod") else None
     made = [KubernetesObject(daemon_set=make_daemon_set())]
@@ -116,11 +116,11 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
         made += [KubernetesObject(stateful_set=numbered), KubernetesObject(job=job)]
     for each in made:
         at_ns = random.randrange(options.window_ns)
-        records.append(trace_pb2.Record(at_ns=at_ns, create=each))
+        records.append(trace_pb2.Record(time_ns=at_ns, create=each))
     deployments = [each.create.deployment for each in records if each.create.HasField("deployment")]
     names = [each.pod_create.pod.metadata.name for each in records if each.HasField("pod_create")]
     for _ in range(8):
-        record = trace_pb2.Record(at_ns=random.randrange(options.window_ns))
+        record = trace_pb2.Record(time_ns=random.randrange(options.window_ns))
         if random.random() < 0.6:
             ref = ObjectReference(kind="Pod", namespace="default", name=random.choice(names))
             record.delete.object.CopyFrom(ref)
@@ -128,8 +128,8 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
             record.update.deployment.CopyFrom(random.choice(deployments))
             record.update.deployment.spec.replicas = random.randrange(8)
         records.append(record)
-    ordered = sorted(records, key=lambda each: each.at_ns)
-    return [each for each in ordered if each.at_ns <= until_ns]
+    ordered = sorted(records, key=lambda each: each.time_ns)
+    return [each for each in ordered if each.time_ns <= until_ns]
 
 
 def played(
@@ -195,10 +195,10 @@ def did(log: list[trace_pb2.Decision], since_ns: int) -> _Did:
     found: _Did = Counter()
     for entry in log:
         observed, what = entry.observed, entry.observed.WhichOneof("observed") or ""
-        if entry.at_ns <= since_ns or what == "failed_scheduling":
+        if entry.time_ns <= since_ns or what == "failed_scheduling":
             continue
-        name = observed.made.owner.name if what == "made" else observed.object.name
-        found[entry.at_ns - since_ns, what, name] += 1
+        name = observed.created.owner.name if what == "created" else observed.object.name
+        found[entry.time_ns - since_ns, what, name] += 1
     return found
 
 
@@ -227,7 +227,7 @@ def test_a_list_of_a_clusters_objects_continues_as_the_cluster_does(
     scheduler = Stopping(seed, -1)
     _, read_log = played(read, scheduler, _AFTER_NS)
     check_places(scheduler.cluster)
-    at_once = [entry for entry in read_log if entry.at_ns == moment_ns]
+    at_once = [entry for entry in read_log if entry.time_ns == moment_ns]
     assert [each.observed.WhichOneof("observed") for each in at_once] == []
     assert did(read_log, moment_ns) == did(log, moment_ns)
 
@@ -282,7 +282,7 @@ def test_a_recorded_cluster_printed_at_any_moment_stays_as_it_is(name: str) -> N
         scheduler = Stopping(0, -1)
         replay, log = played(records, scheduler, 20 * SECOND_NS)
         lacking = missing_pods(items)
-        made = Counter(e.observed.made.owner.name for e in log if e.observed.HasField("made"))
+        made = Counter(e.observed.created.owner.name for e in log if e.observed.HasField("created"))
         assert made == +lacking
         running = {
             uid(each)

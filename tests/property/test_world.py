@@ -46,15 +46,15 @@ class RandomScheduler:
         """Decide on some pending pods at the first round of an instant."""
         round_ = self._told.popleft()
         outcomes = scheduler_pb2.RoundOutcomes()
-        outcomes.next_wakeup_ns = (round_.at_ns // (30 * SECOND_NS) + 1) * 30 * SECOND_NS
-        if round_.events_only or round_.round > 3:
+        outcomes.next_wakeup_time_ns = (round_.time_ns // (30 * SECOND_NS) + 1) * 30 * SECOND_NS
+        if round_.events_only or round_.number > 3:
             return outcomes
         for uid in list(self.cluster.pending):
             if self._random.random() < 0.7:
-                decided = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=1)
+                decided = outcomes.outcomes.add(time_ns=round_.time_ns, attempts=1)
                 self._decide(uid, decided)
                 if decided.HasField("bind") and self._random.random() < 0.1:
-                    decided = outcomes.outcomes.add(at_ns=round_.at_ns, attempts=2)
+                    decided = outcomes.outcomes.add(time_ns=round_.time_ns, attempts=2)
                     self._decide(uid, decided)
                 if any(map(self._is_guarded, decided.unschedulable.preemption.victims)):
                     outcomes.more = outcomes.awaits_effects = True
@@ -98,7 +98,7 @@ class Watch:
         """Check the round, and the cluster as its budgets were computed for it."""
         self.rounds += 1
         for event in round_.events:
-            assert event.at_ns == round_.at_ns
+            assert event.time_ns == round_.time_ns
             self._check_version(event)
         if not round_.answers and not round_.events:
             return
@@ -220,7 +220,7 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
     names = [each.pod_create.pod.metadata.name for each in records if each.HasField("pod_create")]
     for _ in range(12):
         at_ns = random.randrange(options.window_ns)
-        record = trace_pb2.Record(at_ns=at_ns)
+        record = trace_pb2.Record(time_ns=at_ns)
         match random.randrange(5):
             case 0:
                 name = f"node-{random.randrange(options.nodes):04d}"
@@ -247,7 +247,7 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
                 ref = ObjectReference(kind="Deployment", namespace="default", name=name)
                 record.delete.object.CopyFrom(ref)
         records.append(record)
-    return sorted(records, key=lambda each: each.at_ns)
+    return sorted(records, key=lambda each: each.time_ns)
 
 
 @settings(max_examples=6)
@@ -279,7 +279,7 @@ def test_whatever_is_decided_the_world_stays_whole_and_two_runs_are_equal(seed: 
         replay.run(iter(meddled(seed, options)), Limits())
         check_places(scheduler.cluster)
         assert scheduler.cluster.pods_by_node.keys() <= scheduler.cluster.nodes.keys()
-        times = [entry.at_ns for entry in entries]
+        times = [entry.time_ns for entry in entries]
         assert times == sorted(times)
         assert [entry.sequence for entry in entries] == list(range(1, len(entries) + 1))
         assert watch.rounds > 20

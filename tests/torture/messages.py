@@ -139,7 +139,7 @@ class Episode:
             self._send()
             if number % (EPISODE // len(story)) == 0 and len(answers) < len(story):
                 request = story[len(answers)]
-                request.stamp.session, request.stamp.sequence = valid, len(answers) + 1
+                request.stamp.session_id, request.stamp.sequence = valid, len(answers) + 1
                 answers.append(self._called(self._contract.method, request))
         for answer, wanted in zip(answers, expected, strict=True):
             try:
@@ -147,20 +147,20 @@ class Episode:
             except CheckError as error:
                 raise FoundError(str(error)) from error
         for name in self._names:
-            self._called("DeleteSession", session_pb2.DeleteSessionRequest(session=name))
+            self._called("DeleteSession", session_pb2.DeleteSessionRequest(session_id=name))
 
     def undisturbed(self) -> list[Any]:
         """Return the responses to the valid requests alone."""
         name = self._created()
         answers = []
         for number, request in enumerate(self._contract.story(), 1):
-            request.stamp.session, request.stamp.sequence = name, number
+            request.stamp.session_id, request.stamp.sequence = name, number
             answers.append(self._called(self._contract.method, request))
-        self._called("DeleteSession", session_pb2.DeleteSessionRequest(session=name))
+        self._called("DeleteSession", session_pb2.DeleteSessionRequest(session_id=name))
         return answers
 
     def _created(self) -> str:
-        name: str = self._called("CreateSession", self._contract.create()).session
+        name: str = self._called("CreateSession", self._contract.create()).session_id
         self._names.append(name)
         return name
 
@@ -192,7 +192,7 @@ class Episode:
         self.codes["OK"] += 1
         for each in answers:
             if method.name in {"CreateSession", "RestoreSession"}:
-                self._names.append(each.session)
+                self._names.append(each.session_id)
 
     def _request(self, method: Method) -> bytes:
         random = self._random
@@ -216,12 +216,12 @@ class Episode:
         """Name a session, mostly with the number that comes next."""
         random = self._random
         others = self._names[1:]
-        if "session" in message.DESCRIPTOR.fields_by_name and random.random() < 0.5:
+        if "session_id" in message.DESCRIPTOR.fields_by_name and random.random() < 0.5:
             # Deleting the session that the others are sent to would leave little to find.
-            message.session = random.choice(("nobody", *others[1:], ""))
+            message.session_id = random.choice(("nobody", *others[1:], ""))
         if "stamp" not in message.DESCRIPTOR.fields_by_name or random.random() < 0.05:
             return
-        message.stamp.session = random.choice(others[-2:])
+        message.stamp.session_id = random.choice(others[-2:])
         if is_numbered and random.random() < 0.95:
             message.stamp.sequence = self._next(message)
         if random.random() < 0.1:
@@ -230,7 +230,7 @@ class Episode:
     def _next(self, message: Any) -> int:
         """Return the number that a session expects, which a probe finds."""
         probe = type(message)()
-        probe.stamp.session, probe.stamp.sequence = message.stamp.session, 2**63
+        probe.stamp.session_id, probe.stamp.sequence = message.stamp.session_id, 2**63
         method = self._by_name[self._contract.method]
         try:
             method.call(self._channel, [probe.SerializeToString()], self._options)

@@ -186,9 +186,9 @@ def _told(opened: grpc.Channel, name: str) -> tuple[Any, str]:
     """Send a session's story; return the stub and the session."""
     contract = CONTRACTS[name]
     stub = contract.stub(opened)
-    session: str = stub.CreateSession(contract.create(), timeout=DEADLINE_S).session
+    session: str = stub.CreateSession(contract.create(), timeout=DEADLINE_S).session_id
     for number, request in enumerate(contract.story(), 1):
-        request.stamp.session, request.stamp.sequence = session, number
+        request.stamp.session_id, request.stamp.sequence = session, number
         getattr(stub, contract.method)(request, timeout=DEADLINE_S)
     return stub, session
 
@@ -197,10 +197,10 @@ def _cancelled(opened: grpc.Channel, name: str, chance: Random) -> None:
     """Cancel a stream in the middle of its requests."""
     contract = CONTRACTS[name]
     stub = contract.stub(opened)
-    session: str = stub.CreateSession(contract.create(), timeout=DEADLINE_S).session
+    session: str = stub.CreateSession(contract.create(), timeout=DEADLINE_S).session_id
     requests = contract.story()
     for number, request in enumerate(requests, 1):
-        request.stamp.session, request.stamp.sequence = session, number
+        request.stamp.session_id, request.stamp.sequence = session, number
     call = getattr(stub, f"Streaming{contract.method}")(iter(requests))
     for _ in range(chance.randrange(len(requests))):
         next(call)
@@ -210,7 +210,7 @@ def _cancelled(opened: grpc.Channel, name: str, chance: Random) -> None:
 def _saved(opened: grpc.Channel, name: str, chance: Random) -> None:
     """Read a checkpoint, at times a part of it only; restore it, at times a part only."""
     stub, session = _told(opened, name)
-    request = session_pb2.CheckpointSessionRequest(stamp=session_pb2.Stamp(session=session))
+    request = session_pb2.CheckpointSessionRequest(stamp=session_pb2.Stamp(session_id=session))
     call = stub.CheckpointSession(request, timeout=DEADLINE_S)
     if chance.random() < 0.3:
         call.cancel()
@@ -222,7 +222,7 @@ def _saved(opened: grpc.Channel, name: str, chance: Random) -> None:
             stub.RestoreSession(iter(chunks), timeout=DEADLINE_S)
     else:
         stub.RestoreSession(iter(chunks), timeout=DEADLINE_S)
-    delete = session_pb2.DeleteSessionRequest(session=session)
+    delete = session_pb2.DeleteSessionRequest(session_id=session)
     stub.DeleteSession(delete, timeout=DEADLINE_S)
 
 

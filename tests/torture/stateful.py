@@ -126,7 +126,7 @@ class Play:
         request = self.creation()
         if self.random.random() < 0.3:
             mutate(self.random, request)
-        self.name = self.client.call("CreateSession", request)[0].session
+        self.name = self.client.call("CreateSession", request)[0].session_id
 
     def send(self) -> None:
         """Send the next request, or some in a stream."""
@@ -136,7 +136,7 @@ class Play:
             request = self.request()
             if self.random.random() < self.mutates:
                 mutate(self.random, request)
-            request.stamp.session = self.name
+            request.stamp.session_id = self.name
             request.stamp.sequence = self.sequence + 1 + number
             requests.append(request)
         try:
@@ -161,23 +161,23 @@ class Play:
 
     def look(self) -> None:
         """Read the state."""
-        stamp = session_pb2.Stamp(session=self.name)
+        stamp = session_pb2.Stamp(session_id=self.name)
         self.client.call("GetState", session_pb2.GetStateRequest(stamp=stamp))
 
     def saved(self) -> list[Any]:
         """Return a checkpoint."""
-        stamp = session_pb2.Stamp(session=self.name)
+        stamp = session_pb2.Stamp(session_id=self.name)
         return self.client.call(
             "CheckpointSession", session_pb2.CheckpointSessionRequest(stamp=stamp)
         )
 
     def restore(self, chunks: list[Any]) -> None:
         """Open the session with a saved state. Raises Refused."""
-        self.name = self.client.call("RestoreSession", *chunks)[0].session
+        self.name = self.client.call("RestoreSession", *chunks)[0].session_id
 
     def delete(self) -> None:
         """End the session."""
-        self.client.call("DeleteSession", session_pb2.DeleteSessionRequest(session=self.name))
+        self.client.call("DeleteSession", session_pb2.DeleteSessionRequest(session_id=self.name))
 
     def creation(self) -> Any:
         """Return a request for a session."""
@@ -226,28 +226,28 @@ class SchedulerPlay(Play):
         round_.answers.extend(self._answers())
         events = self._effects()
         events += [self._event() for _ in range(random.choice((0, 1, 2, 4)))]
-        before_ns, round_.at_ns = self.at_ns, self.later()
-        times_ns = sorted(random.choice((before_ns, round_.at_ns)) for _ in events)
+        before_ns, round_.time_ns = self.at_ns, self.later()
+        times_ns = sorted(random.choice((before_ns, round_.time_ns)) for _ in events)
         for event, at_ns in zip(events, times_ns, strict=True):
-            event.at_ns = at_ns
+            event.time_ns = at_ns
         for answer in round_.answers:
             if random.random() < 0.9:
-                answer.at_ns = before_ns
+                answer.time_ns = before_ns
         round_.events.extend(events)
         if random.random() < 0.1:
             round_.max_pods = random.choice((1, 2))
         request = scheduler_service.RunRoundRequest(round=round_)
         while random.random() < 0.15:
             foreseen = request.window.add()
-            foreseen.round.at_ns = self.later()
+            foreseen.round.time_ns = self.later()
             event = self._event()
-            event.at_ns = self.at_ns
+            event.time_ns = self.at_ns
             foreseen.round.events.append(event)
         return request
 
     def learn(self, answer: Any) -> None:
         """Keep what is to be answered."""
-        for outcomes in answer.outcomes:
+        for outcomes in answer.rounds:
             for outcome in one_by_one(outcomes):
                 self._unanswered.append(outcome)
                 if outcome.HasField("bind"):
@@ -260,7 +260,7 @@ class SchedulerPlay(Play):
             super().look()
             return
         request = scheduler_service.EvaluatePodRequest()
-        request.stamp.session = self.name
+        request.stamp.session_id = self.name
         request.pod.uid = f"uid-{self.random.choice(PODS)}"
         self.client.call("EvaluatePod", request)
 
@@ -330,7 +330,7 @@ class SchedulerPlay(Play):
         if kind == 0:
             patch.node_name = self._hosts.get(f"uid-{name}", random.choice((*NODES, "")))
         if kind == 1:
-            patch.deletion_ns = self.at_ns + random.choice((0, 30 * SECOND_NS))
+            patch.deletion_time_ns = self.at_ns + random.choice((0, 30 * SECOND_NS))
         if kind > 1:
             patch.status.phase = random.choice(_PHASES)
             if random.random() < 0.3:
@@ -399,7 +399,7 @@ class QueuePlay(Play):
         return session_pb2.PopId(uid=f"uid-{self.random.choice(PODS)}", cycle=1)
 
     def _operation(self) -> queue_pb2.Operation:
-        made = queue_pb2.Operation(at_ns=self.later())
+        made = queue_pb2.Operation(time_ns=self.later())
         self.random.choice((self._put_pods, self._put_pods, self._put_pops, self._put_others))(made)
         return made
 
@@ -438,7 +438,7 @@ class QueuePlay(Play):
                 committed.uids.extend(each.uid for each in shown[:3])
                 committed.first_cycle = shown[0].cycle if shown else 1
                 committed.failures.add().CopyFrom(_random_failure(random))
-                committed.failed_by.extend(0 for _ in shown[:3])
+                committed.failure_indexes.extend(0 for _ in shown[:3])
             case _:
                 made.done.CopyFrom(self._pop_id(self._popped))
 
@@ -490,7 +490,7 @@ class EvictionPlay(Play):
         config = eviction_pb2.EvictionConfig(
             rules=random.choice(("", "v1.32", "v1.16")),
             hard={"memory.available": random.choice(("1Gi", "10%", "100Mi", "default"))},
-            pressure_transition_ns=random.choice((0, SECOND_NS)),
+            pressure_transition_duration_ns=random.choice((0, SECOND_NS)),
         )
         if random.random() < 0.3:
             config.soft["nodefs.available"] = random.choice(("10Gi", "20%"))

@@ -52,21 +52,21 @@ class Rounds:
     def __init__(self, client: Client) -> None:
         self._client = client
         [opened] = client.call("CreateSession", scheduler_service_pb2.CreateSessionRequest())
-        self.name: str = opened.session
+        self.name: str = opened.session_id
         self._sequence = 0
 
     def send(self, round_: scheduler_pb2.Round) -> list[Any]:
         """Return the outcomes of a round. Raises Refused."""
         request = scheduler_service_pb2.RunRoundRequest(round=round_)
-        request.stamp.session, request.stamp.sequence = self.name, self._sequence + 1
+        request.stamp.session_id, request.stamp.sequence = self.name, self._sequence + 1
         [answer] = self._client.call("RunRound", request)
         self._sequence += 1
-        return [each for outcomes in answer.outcomes for each in outcomes.outcomes]
+        return [each for outcomes in answer.rounds for each in outcomes.outcomes]
 
 
 def saved(client: Client, name: str) -> list[Any]:
     """Return a session's checkpoint."""
-    stamp = session_pb2.Stamp(session=name)
+    stamp = session_pb2.Stamp(session_id=name)
     return client.call("CheckpointSession", session_pb2.CheckpointSessionRequest(stamp=stamp))
 
 
@@ -104,10 +104,10 @@ def test_an_answer_without_a_time_is_of_its_round_and_not_before_an_event() -> N
         [bound] = rounds.send(round_at(0, node("n", 4), pod("a", 1)))
         round_ = round_at(20, pod("b", 1))
         round_.answers.add(pop=bound.pop)
-        round_.events[0].at_ns = 10 * SECOND_NS
-        with pytest.raises(Refused, match=r"TIME_GOES|round\.events\[0\]\.at_ns"):
+        round_.events[0].time_ns = 10 * SECOND_NS
+        with pytest.raises(Refused, match=r"TIME_GOES|round\.events\[0\]\.time_ns"):
             rounds.send(round_)
-        round_.answers[0].at_ns = 5 * SECOND_NS
+        round_.answers[0].time_ns = 5 * SECOND_NS
         assert [each.pop.uid for each in rounds.send(round_)] == ["uid-b"]
 
 
@@ -116,7 +116,7 @@ def test_a_saved_threshold_that_no_kubelet_takes_is_refused_and_leaves_no_sessio
     config = eviction_pb2.EvictionConfig(hard={"memory.available": "100Mi"})
     with client_of("eviction") as (client, sessions):
         request = eviction_service_pb2.CreateSessionRequest(config=config)
-        name = client.call("CreateSession", request)[0].session
+        name = client.call("CreateSession", request)[0].session_id
 
         def change(state: Any) -> None:
             state["config"]["hard"]["memory.available"] = "default"
@@ -132,14 +132,14 @@ def test_a_saved_time_beyond_64_bits_is_refused() -> None:
     with client_of("queue") as (client, sessions):
         opened = client.call("CreateSession", queue_service_pb2.CreateSessionRequest())[0]
         request = queue_service_pb2.ApplyRequest()
-        request.stamp.session, request.stamp.sequence = opened.session, 1
-        request.operations.add(at_ns=1).add.pod.CopyFrom(pod("a", 1).add.pod)
+        request.stamp.session_id, request.stamp.sequence = opened.session_id, 1
+        request.operations.add(time_ns=1).add.pod.CopyFrom(pod("a", 1).add.pod)
         client.call("Apply", request)
 
         def change(state: Any) -> None:
             _replace_values(state, "timestamp_ns", -(2**63))
 
-        chunks = changed_state(saved(client, opened.session), change)
+        chunks = changed_state(saved(client, opened.session_id), change)
         with pytest.raises(Refused, match="INVALID_ARGUMENT"):
             client.call("RestoreSession", *chunks)
         assert sessions() == 1

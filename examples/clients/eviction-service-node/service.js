@@ -74,8 +74,8 @@ class Nodes {
       }
       if (step) {
         const earliest = times.get(name) ?? this.#nodes.get(name)?.at ?? 0n;
-        if (BigInt(step.at_ns) < earliest) throw Refusal.timeGoesBackwards(step.at_ns, earliest);
-        times.set(name, BigInt(step.at_ns));
+        if (BigInt(step.time_ns) < earliest) throw Refusal.timeGoesBackwards(step.time_ns, earliest);
+        times.set(name, BigInt(step.time_ns));
         step.pods.forEach((pod, place) => {
           if (pod.metadata?.uid) return;
           throw Refusal.badField(`${field}.step.pods[${place}].metadata.uid`, 'is required');
@@ -99,18 +99,18 @@ class Nodes {
     return [];
   }
 
-  #step({ node_name: name, at_ns, observations, pods, active_uids: uids }) {
+  #step({ node_name: name, time_ns, observations, pods, active_uids: uids }) {
     const node = this.#nodes.get(name) ?? new Node();
     this.#nodes.set(name, node);
     // A pod that was sent in the step before may come as its uid alone.
     const before = uids.map((uid) => node.pods.get(uid)).filter(Boolean);
     node.pods = new Map([...pods, ...before].map((pod) => [pod.metadata.uid, pod]));
-    node.at = BigInt(at_ns);
+    node.at = BigInt(time_ns);
     const threshold = this.#own.get(name) ?? this.#threshold;
     const memory = observations?.memory;
     const available = memory?.available_bytes;
     const hasPressure = available !== undefined && Number(available) < threshold.bytes;
-    const result = { next_step_ns: String(node.at + INTERVAL) };
+    const result = { next_step_time_ns: String(node.at + INTERVAL) };
     if (hasPressure) {
       result.thresholds_met = [threshold.shown];
       result.evictions = evictions(node, observations, threshold);
@@ -178,12 +178,12 @@ const sessions = new Sessions();
 function createSession({ config }) {
   const threshold = thresholdOf(config, 'config');
   const warnings = [`of all thresholds only the hard one of ${SIGNAL} is served`];
-  return { session: sessions.create(new Nodes(threshold)), config, thresholds: [threshold.shown],
+  return { session_id: sessions.create(new Nodes(threshold)), config, thresholds: [threshold.shown],
     warnings, version: '0.1.0' };
 }
 
-function deleteSession({ session }) {
-  sessions.delete(session);
+function deleteSession({ session_id: id }) {
+  sessions.delete(id);
   return {};
 }
 

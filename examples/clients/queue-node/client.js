@@ -23,14 +23,14 @@ const pod = (name, priority) => ({
 async function main() {
   const client = new QueueService(ADDRESS, grpc.credentials.createInsecure());
   const call = (method, request) => promisify(client[method]).call(client, request);
-  const { session, config } = await call('CreateSession', {
+  const { session_id: session, config } = await call('CreateSession', {
     config: { pop_from_backoff_q: false }, // what is left out has upstream's defaults
   });
   console.log(`a session by the rules of ${config.rules}`);
   try {
     await play((request) => call('Apply', request), session);
   } finally {
-    await call('DeleteSession', { session });
+    await call('DeleteSession', { session_id: session });
     client.close();
   }
 }
@@ -39,7 +39,7 @@ async function play(call, session) {
   let sequence = 0; // each request has the next number, and can be sent again under it
   const apply = (operations, heads = 0) => {
     sequence += 1;
-    return call({ stamp: { session, sequence }, operations, heads });
+    return call({ stamp: { session_id: session, sequence }, operations, heads });
   };
   const names = (heads) => heads.map((head) => head.pop.uid).join(', ');
   const popped = ({ results: [{ code, popped: head }] }) => (
@@ -47,33 +47,33 @@ async function play(call, session) {
   );
 
   let answer = await apply([
-    { at_ns: 0, add: { pod: pod('batch', 0) } },
-    { at_ns: 0, add: { pod: pod('web', 100) } },
-    { at_ns: 0, add: { pod: pod('cron', 0) } },
+    { time_ns: 0, add: { pod: pod('batch', 0) } },
+    { time_ns: 0, add: { pod: pod('web', 100) } },
+    { time_ns: 0, add: { pod: pod('cron', 0) } },
   ], 3);
   console.log(`in order of priority, then of arrival: ${names(answer.heads)}`);
 
-  answer = await apply([{ at_ns: 0, pop: {} }]);
+  answer = await apply([{ time_ns: 0, pop: {} }]);
   console.log(`${popped(answer)}; it was bound`);
-  await apply([{ at_ns: 0, done: answer.results[0].popped.pop }]);
+  await apply([{ time_ns: 0, done: answer.results[0].popped.pop }]);
 
-  answer = await apply([{ at_ns: 0, pop: {} }]);
+  answer = await apply([{ time_ns: 0, pop: {} }]);
   console.log(`${popped(answer)}; no node has room for it`);
   const { pop } = answer.results[0].popped;
   const failure = { unschedulable_plugins: ['NodeResourcesFit'] };
   // Plugins that refuse a pod say which events may help it. A node comes, so it may be tried again,
   // but not at once: Pop prefers the others until its backoff has ended.
   answer = await apply([
-    { at_ns: 0, add_unschedulable: { pop, failure } },
-    { at_ns: 0, move: { event: { label: 'NodeAdd' } } },
+    { time_ns: 0, add_unschedulable: { pop, failure } },
+    { time_ns: 0, move: { event: { label: 'NodeAdd' } } },
   ], 3);
-  const { next_wakeup_ns: at_ns } = answer;
-  console.log(`it backs off: left are ${names(answer.heads)}; next flush at ${at_ns} ns`);
+  const { next_wakeup_time_ns: time_ns } = answer;
+  console.log(`it backs off: left are ${names(answer.heads)}; next flush at ${time_ns} ns`);
 
-  answer = await apply([{ at_ns, flush_backoff: {} }], 3);
+  answer = await apply([{ time_ns, flush_backoff: {} }], 3);
   console.log(`after the flush: ${names(answer.heads)}`);
   for (let pops = 0; pops < 3; pops += 1) {
-    answer = await apply([{ at_ns, pop: {} }]);
+    answer = await apply([{ time_ns, pop: {} }]);
     console.log(popped(answer));
   }
 }

@@ -51,7 +51,7 @@ class Refusal extends Error {
 
   static timeGoesBackwards(atNs, earliestNs) {
     const text = `${atNs} ns lies before the last operation at ${earliestNs} ns`;
-    const metadata = { earliest_ns: String(earliestNs) };
+    const metadata = { earliest_time_ns: String(earliestNs) };
     return new Refusal('FAILED_PRECONDITION', 'TIME_GOES_BACKWARDS', text, { metadata });
   }
 }
@@ -73,7 +73,7 @@ class Sessions {
 
   /** Forget a session and return its core; undefined where there is none. */
   delete(name) {
-    if (!name) throw Refusal.badField('session', 'is required');
+    if (!name) throw Refusal.badField('session_id', 'is required');
     const session = this.#sessions.get(name);
     this.#sessions.delete(name);
     return session?.core;
@@ -85,10 +85,10 @@ class Sessions {
    */
   async answer(request, decide) {
     const stamp = request.stamp;
-    if (!stamp?.session) throw Refusal.badField('stamp.session', 'is required');
-    const session = this.#sessions.get(stamp.session);
+    if (!stamp?.session_id) throw Refusal.badField('stamp.session_id', 'is required');
+    const session = this.#sessions.get(stamp.session_id);
     if (!session) {
-      throw new Refusal('NOT_FOUND', 'SESSION_EXPIRED', `there is no session ${stamp.session}`);
+      throw new Refusal('NOT_FOUND', 'SESSION_EXPIRED', `there is no session ${stamp.session_id}`);
     }
     if (session.broken) {
       const text = 'the session broke half-way through a request: delete it';

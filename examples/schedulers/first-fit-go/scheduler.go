@@ -56,7 +56,7 @@ func newScheduler() *Scheduler {
 
 // run takes a round whose events were read. Nothing can fail from here on.
 func (s *Scheduler) run(round *pb.Round, changes []Change) *pb.RoundOutcomes {
-	s.atNs = round.AtNs
+	s.atNs = round.TimeNs
 	for _, answer := range round.Answers {
 		s.answered(answer)
 	}
@@ -80,8 +80,8 @@ func (s *Scheduler) run(round *pb.Round, changes []Change) *pb.RoundOutcomes {
 	}
 	for _, entry := range s.waiting {
 		if entry.ready && entry.notBefore > s.atNs &&
-			(outcomes.NextWakeupNs == nil || entry.notBefore < *outcomes.NextWakeupNs) {
-			outcomes.NextWakeupNs = proto.Int64(entry.notBefore)
+			(outcomes.NextWakeupTimeNs == nil || entry.notBefore < *outcomes.NextWakeupTimeNs) {
+			outcomes.NextWakeupTimeNs = proto.Int64(entry.notBefore)
 		}
 	}
 	// Nothing that only says how a pod fares changes a decision here, and nothing at all does while
@@ -155,8 +155,8 @@ func (p *Pod) patched(patch *pb.PodPatch) *Pod {
 	if patch.Status != nil {
 		message.Status = patch.Status
 	}
-	if patch.DeletionNs != nil {
-		ns := patch.GetDeletionNs()
+	if patch.DeletionTimeNs != nil {
+		ns := patch.GetDeletionTimeNs()
 		message.Metadata.DeletionTimestamp =
 			&timestamppb.Timestamp{Seconds: ns / second, Nanos: int32(ns % second)}
 	}
@@ -199,23 +199,23 @@ func (s *Scheduler) attempt(entry *Entry) *pb.Outcome {
 	s.cycle++
 	entry.attempts++
 	outcome := &pb.Outcome{
-		Pop:             &session.PopId{Uid: entry.uid, Cycle: s.cycle},
-		AtNs:            s.atNs,
-		Attempts:        entry.attempts,
-		FirstEnqueuedNs: proto.Int64(entry.first),
-		QueuedNs:        proto.Int64(entry.queued),
+		Pop:                 &session.PopId{Uid: entry.uid, Cycle: s.cycle},
+		TimeNs:              s.atNs,
+		Attempts:            entry.attempts,
+		FirstEnqueuedTimeNs: proto.Int64(entry.first),
+		QueuedTimeNs:        proto.Int64(entry.queued),
 	}
 	entry.ready, entry.notBefore = false, s.atNs+backoff(entry.attempts)
 	pod := s.cluster.pods[entry.uid]
 	bind, refusal := s.cluster.firstFit(pod)
 	if bind == nil {
-		outcome.Outcome = &pb.Outcome_Unschedulable{Unschedulable: refusal}
+		outcome.Decision = &pb.Outcome_Unschedulable{Unschedulable: refusal}
 		return outcome
 	}
 	s.cluster.putPod(entry.uid, &Pod{pod.Pod, pod.requests, bind.NodeName})
 	delete(s.waiting, entry.uid)
 	s.assumed[entry.uid] = entry
-	outcome.Outcome = &pb.Outcome_Bind{Bind: bind}
+	outcome.Decision = &pb.Outcome_Bind{Bind: bind}
 	return outcome
 }
 

@@ -45,25 +45,25 @@ func (s *Service) CreateSession(
 	}
 	// Config stays empty: it has the settings that are followed, and first fit has none.
 	answer := &pb.Session{
-		Session:        hex.EncodeToString(name),
+		SessionId:      hex.EncodeToString(name),
 		Implementation: "first-fit-go",
 		Version:        "0.1.0",
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	s.sessions[answer.Session] = &Session{scheduler: newScheduler()}
+	s.sessions[answer.SessionId] = &Session{scheduler: newScheduler()}
 	return answer, nil
 }
 
 func (s *Service) DeleteSession(
 	_ context.Context, request *session.DeleteSessionRequest,
 ) (*emptypb.Empty, error) {
-	if request.Session == "" {
-		return nil, badField("session", "is required")
+	if request.SessionId == "" {
+		return nil, badField("session_id", "is required")
 	}
 	s.mutex.Lock()
 	defer s.mutex.Unlock()
-	delete(s.sessions, request.Session)
+	delete(s.sessions, request.SessionId)
 	return &emptypb.Empty{}, nil
 }
 
@@ -90,11 +90,11 @@ func (s *Service) RunRound(
 	_ context.Context, request *pb.RunRoundRequest,
 ) (*pb.RunRoundResponse, error) {
 	stamp := request.GetStamp()
-	if stamp.GetSession() == "" {
-		return nil, badField("stamp.session", "is required")
+	if stamp.GetSessionId() == "" {
+		return nil, badField("stamp.session_id", "is required")
 	}
 	s.mutex.Lock()
-	found := s.sessions[stamp.Session]
+	found := s.sessions[stamp.SessionId]
 	s.mutex.Unlock()
 	if found == nil {
 		return nil, refuse(codes.NotFound, "SESSION_EXPIRED", nil, "there is no such session")
@@ -129,7 +129,7 @@ func (s *Session) run(request *pb.RunRoundRequest) (*pb.RunRoundResponse, error)
 	outcomes := s.scheduler.run(request.Round, changes)
 	s.sequence, s.request = next, request
 	s.answer = &pb.RunRoundResponse{
-		Outcomes: []*pb.RoundOutcomes{outcomes}, Sequence: proto.Uint64(next),
+		Rounds: []*pb.RoundOutcomes{outcomes}, Sequence: proto.Uint64(next),
 	}
 	return s.answer, nil
 }
@@ -142,10 +142,10 @@ func readRound(request *pb.RunRoundRequest, earliestNs int64) ([]Change, error) 
 		return nil, badField("round", "is required")
 	case len(request.Window) > 0:
 		return nil, badField("window", "is not served")
-	case round.AtNs < 0:
-		return nil, badField("round.at_ns", "lies before the Unix epoch")
-	case round.AtNs < earliestNs:
-		return nil, timeGoesBackwards(round.AtNs, earliestNs)
+	case round.TimeNs < 0:
+		return nil, badField("round.time_ns", "lies before the Unix epoch")
+	case round.TimeNs < earliestNs:
+		return nil, timeGoesBackwards(round.TimeNs, earliestNs)
 	}
 	for index, answer := range round.Answers {
 		if answer.GetPop().GetUid() == "" {
@@ -155,10 +155,10 @@ func readRound(request *pb.RunRoundRequest, earliestNs int64) ([]Change, error) 
 	var changes []Change
 	lastNs := int64(0)
 	for index, event := range round.Events {
-		if event.AtNs < lastNs || event.AtNs > round.AtNs {
-			return nil, timeGoesBackwards(event.AtNs, lastNs)
+		if event.TimeNs < lastNs || event.TimeNs > round.TimeNs {
+			return nil, timeGoesBackwards(event.TimeNs, lastNs)
 		}
-		lastNs = event.AtNs
+		lastNs = event.TimeNs
 		change, field, err := readEvent(event)
 		if err != nil {
 			return nil, badField(fmt.Sprintf("round.events[%d].%s", index, field), err.Error())
@@ -172,7 +172,7 @@ var errRequired = fmt.Errorf("is required")
 
 // readEvent reads one event; an error is of the field.
 func readEvent(event *pb.Event) (change Change, field string, err error) {
-	change.atNs = event.AtNs
+	change.atNs = event.TimeNs
 	switch kind := event.Event.(type) {
 	case *pb.Event_Add:
 		field, err = change.readObject("add", kind.Add)
@@ -243,7 +243,7 @@ func badField(field, problem string) error {
 }
 
 func timeGoesBackwards(atNs, earliestNs int64) error {
-	metadata := map[string]string{"earliest_ns": strconv.FormatInt(earliestNs, 10)}
+	metadata := map[string]string{"earliest_time_ns": strconv.FormatInt(earliestNs, 10)}
 	text := "%d ns lies before the last operation at %d ns, or after its round"
 	return refuse(codes.FailedPrecondition, "TIME_GOES_BACKWARDS", metadata, text, atNs, earliestNs)
 }

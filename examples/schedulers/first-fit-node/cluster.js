@@ -215,7 +215,7 @@ function patched(pod, patch) {
   return {
     metadata: {
       ...metadata,
-      deletion_timestamp: patch.deletion_ns === undefined ? metadata.deletion_timestamp : {},
+      deletion_timestamp: patch.deletion_time_ns === undefined ? metadata.deletion_timestamp : {},
     },
     spec: { ...spec, node_name: patch.node_name ?? spec.node_name },
     status: patch.status ?? status,

@@ -40,15 +40,15 @@ function checkEvent(field, { add, update, remove, patch, tick }) {
 function check({ round, window }, earliest) {
   if (!round) throw Refusal.badField('round', 'is required');
   if (window.length) throw Refusal.badField('window', 'is not served');
-  const at = BigInt(round.at_ns);
-  if (at < 0n) throw Refusal.badField('round.at_ns', 'lies before the Unix epoch');
+  const at = BigInt(round.time_ns);
+  if (at < 0n) throw Refusal.badField('round.time_ns', 'lies before the Unix epoch');
   if (at < earliest) throw Refusal.timeGoesBackwards(at, earliest);
   round.answers.forEach((answer, index) => {
     if (!answer.pop?.uid) throw Refusal.badField(`round.answers[${index}].pop.uid`, 'is required');
   });
   let last = 0n;
   round.events.forEach((event, index) => {
-    const time = BigInt(event.at_ns);
+    const time = BigInt(event.time_ns);
     if (time < last || time > at) throw Refusal.timeGoesBackwards(time, last);
     last = time;
     checkEvent(`round.events[${index}]`, event);
@@ -63,17 +63,17 @@ function serveSchedulers(implementation, open, listen) {
   const sessions = new Sessions();
   const createSession = async ({ config }) => {
     const core = { scheduler: await open(config), earliest: 0n };
-    return { session: sessions.create(core), config: core.scheduler.config, implementation,
+    return { session_id: sessions.create(core), config: core.scheduler.config, implementation,
       version: '0.1.0' };
   };
-  const deleteSession = async ({ session }) => {
-    await sessions.delete(session)?.scheduler.close();
+  const deleteSession = async ({ session_id: id }) => {
+    await sessions.delete(id)?.scheduler.close();
     return {};
   };
   const runRound = (request) => sessions.answer(request, async (core) => {
     check(request, core.earliest);
-    core.earliest = BigInt(request.round.at_ns);
-    return { outcomes: [await core.scheduler.run(request.round)] };
+    core.earliest = BigInt(request.round.time_ns);
+    return { rounds: [await core.scheduler.run(request.round)] };
   });
   serve(implementation, contract.scheduler.v1beta1.SchedulerService, {
     CreateSession: unary(createSession),

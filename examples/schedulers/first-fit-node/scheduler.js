@@ -20,9 +20,9 @@ class FirstFit {
   #cycle = 0n;
 
   run(round) {
-    const now = BigInt(round.at_ns);
+    const now = BigInt(round.time_ns);
     for (const answer of round.answers) this.#answered(answer, now);
-    for (const event of round.events) this.#take(this.#cluster.take(event), BigInt(event.at_ns));
+    for (const event of round.events) this.#take(this.#cluster.take(event), BigInt(event.time_ns));
     if (round.events_only) return {};
     const due = [...this.#waiting.values()].filter((each) => each.ready && each.notBefore <= now);
     // Array.prototype.sort is stable: pods of the same priority and time stay as they came.
@@ -33,7 +33,7 @@ class FirstFit {
     return {
       outcomes,
       more: due.length > most,
-      next_wakeup_ns: later.length
+      next_wakeup_time_ns: later.length
         ? String(earliestOf(later.map((each) => each.notBefore))) : undefined,
       // Nothing that only says how a pod fares changes a decision here, and nothing at all does
       // while no pod waits.
@@ -94,10 +94,10 @@ class FirstFit {
     }
     return {
       pop: { uid, cycle: String(this.#cycle) },
-      at_ns: String(now),
+      time_ns: String(now),
       attempts,
-      first_enqueued_ns: String(first),
-      queued_ns: String(queued),
+      first_enqueued_time_ns: String(first),
+      queued_time_ns: String(queued),
       ...decision,
     };
   }

@@ -25,7 +25,7 @@ class Queue {
   static async open(address, config) {
     const queue = new Queue();
     queue.#client = new QueueService(address, grpc.credentials.createInsecure());
-    queue.#session = (await queue.#call('CreateSession', { config })).session;
+    queue.#session = (await queue.#call('CreateSession', { config })).session_id;
     queue.#stream = queue.#client.StreamingApply();
     queue.#answers = queue.#stream[Symbol.asyncIterator]();
     return queue;
@@ -36,7 +36,7 @@ class Queue {
     let left = operations;
     for (;;) {
       this.#sequence += 1n;
-      const stamp = { session: this.#session, sequence: String(this.#sequence) };
+      const stamp = { session_id: this.#session, sequence: String(this.#sequence) };
       this.#stream.write({ stamp, operations: left.slice(0, MOST_OPERATIONS), heads });
       const { value: answer, done } = await this.#answers.next();
       if (done) throw new Error('the queue ended the stream');
@@ -48,7 +48,7 @@ class Queue {
   async close() {
     this.#stream.end();
     // A queue that has gone has forgotten the session, too.
-    await this.#call('DeleteSession', { session: this.#session }).catch(() => {});
+    await this.#call('DeleteSession', { session_id: this.#session }).catch(() => {});
     this.#client.close();
   }
 
@@ -72,7 +72,7 @@ class QueueFirstFit {
 
   async run(round) {
     const operations = [
-      ...round.answers.flatMap((answer) => this.#answered(answer, round.at_ns)),
+      ...round.answers.flatMap((answer) => this.#answered(answer, round.time_ns)),
       ...round.events.flatMap((event) => this.#operationsOf(event)),
     ];
     if (round.events_only) {
@@ -83,20 +83,20 @@ class QueueFirstFit {
     const most = Math.min(round.max_pods ?? MOST_OUTCOMES, MOST_OUTCOMES);
     let next = operations; // what the queue has to hear before the next pod is taken
     while (outcomes.length < most) {
-      const { results } = await this.#queue.apply([...next, { at_ns: round.at_ns, pop: {} }]);
+      const { results } = await this.#queue.apply([...next, { time_ns: round.time_ns, pop: {} }]);
       const popped = results.at(-1).popped; // null: nothing to pop
       next = [];
       if (!popped) break;
-      const outcome = this.#attempt(popped, round.at_ns);
+      const outcome = this.#attempt(popped, round.time_ns);
       outcomes.push(outcome);
       if (outcome.unschedulable) {
         const { unschedulable_plugins } = outcome.unschedulable;
         const failure = { unschedulable_plugins };
-        next = [{ at_ns: round.at_ns, add_unschedulable: { pop: popped.pop, failure } }];
+        next = [{ time_ns: round.time_ns, add_unschedulable: { pop: popped.pop, failure } }];
       }
     }
     const answer = await this.#queue.apply(next, 1);
-    return { outcomes, more: answer.heads.length > 0, next_wakeup_ns: answer.next_wakeup_ns };
+    return { outcomes, more: answer.heads.length > 0, next_wakeup_time_ns: answer.next_wakeup_time_ns };
   }
 
   close() {
@@ -104,58 +104,58 @@ class QueueFirstFit {
   }
 
   /** Return what the queue has to hear of an outcome that was carried out, or was not. */
-  #answered({ pop, refused }, at_ns) {
+  #answered({ pop, refused }, time_ns) {
     if (!this.#assumed.delete(pop.uid)) return [];
     const pod = this.#cluster.pod(pop.uid);
-    if (!pod) return [{ at_ns, done: pop }];
+    if (!pod) return [{ time_ns, done: pop }];
     if (refused !== 'REFUSAL_STAGE_BIND') {
-      return [{ at_ns, done: pop }, { at_ns, assigned_pod_add: { pod } }];
+      return [{ time_ns, done: pop }, { time_ns, assigned_pod_add: { pod } }];
     }
     this.#cluster.release(pop.uid);
     const freed = { label: 'AssignedPodDelete', old_object: { pod } };
     return [
-      { at_ns, add_unschedulable: { pop, failure: { error: true } } },
-      { at_ns, move: { event: freed, all_but: referenceTo(pod) } },
+      { time_ns, add_unschedulable: { pop, failure: { error: true } } },
+      { time_ns, move: { event: freed, all_but: referenceTo(pod) } },
     ];
   }
 
   /** Take an event, and return what the queue has to hear of it. */
   #operationsOf(event) {
-    const { at_ns } = event;
+    const { time_ns } = event;
     if (event.tick) {
-      const leftover = BigInt(at_ns) % LEFTOVER_TICK === 0n ? [{ at_ns, flush_leftover: {} }] : [];
-      return [{ at_ns, flush_backoff: {} }, ...leftover];
+      const leftover = BigInt(time_ns) % LEFTOVER_TICK === 0n ? [{ time_ns, flush_leftover: {} }] : [];
+      return [{ time_ns, flush_backoff: {} }, ...leftover];
     }
     const change = this.#cluster.take(event);
     if (!change) return [];
     const { node, pod, old, was, is } = change;
     if (node) {
       // To a pod that waits, a node that has changed is as good as one that has come.
-      return [{ at_ns, move: { event: { label: 'NodeAdd', new_object: { node } } } }];
+      return [{ time_ns, move: { event: { label: 'NodeAdd', new_object: { node } } } }];
     }
     const operations = [];
     if (was === 'pending') {
       operations.push(is === 'pending'
-        ? { at_ns, update: { old_pod: old, pod } } : { at_ns, delete_pod: referenceTo(old) });
+        ? { time_ns, update: { old_pod: old, pod } } : { time_ns, delete_pod: referenceTo(old) });
     } else if (is === 'pending') {
-      operations.push({ at_ns, add: { pod } });
+      operations.push({ time_ns, add: { pod } });
     }
     if (is === 'assigned' && was !== 'assigned') {
-      operations.push({ at_ns, assigned_pod_add: { pod } });
+      operations.push({ time_ns, assigned_pod_add: { pod } });
     } else if (was === 'assigned' && is !== 'assigned') {
       const freed = { label: 'AssignedPodDelete', old_object: { pod: old } };
-      operations.push({ at_ns, move: { event: freed } });
+      operations.push({ time_ns, move: { event: freed } });
     }
     return operations;
   }
 
-  #attempt({ pop, attempts, first_enqueued_ns, queued_ns }, at_ns) {
+  #attempt({ pop, attempts, first_enqueued_time_ns, queued_time_ns }, time_ns) {
     const decision = this.#cluster.decide(pop.uid);
     if (decision.bind) {
       this.#cluster.assign(pop.uid, decision.bind.node_name);
       this.#assumed.set(pop.uid, pop);
     }
-    return { pop, at_ns, attempts, first_enqueued_ns, queued_ns, ...decision };
+    return { pop, time_ns, attempts, first_enqueued_time_ns, queued_time_ns, ...decision };
   }
 }
 

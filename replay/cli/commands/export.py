@@ -199,7 +199,7 @@ def _query(
     times_ns: set[int] = set()
     if pod is not None:
         uids = {life.uid for life in pods_named(run, pod, namespace)}
-        times_ns = {entry.at_ns for uid in uids for entry, _ in run.entries(uid)}
+        times_ns = {entry.time_ns for uid in uids for entry, _ in run.entries(uid)}
     until_ns = None if moment is None else run.moment_ns(**of_run(moment))
     return RoundsQuery(
         numbers=numbers, uids=uids, times_ns=times_ns, until_ns=until_ns, with_earlier=with_earlier

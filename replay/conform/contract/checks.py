@@ -25,7 +25,7 @@ from services.rpc.parts import merged
 
 DEADLINE_S = 20
 PASSED, FAILED, NOT_SERVED = "passed", "failed", "not served"
-MEASURED = frozenset({"phases", "steps", "wall_ns", "queue_exchanges", "sequence"})
+MEASURED = frozenset({"phases", "steps", "wall_duration_ns", "queue_exchanges", "sequence"})
 """Fields in which equal responses may differ: wall time, and the request's number."""
 _UNREACHED = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 _SHOWN = 120
@@ -119,13 +119,13 @@ class ContractClient:
 
     def opened(self, opened: Any, sent: Iterable[Any]) -> CheckedSession:
         """Return a session that the service has opened, after the requests in `sent`."""
-        expect("session is set", bool(opened.session), wanted=True)
-        self._names.append(opened.session)
+        expect("session_id is set", bool(opened.session_id), wanted=True)
+        self._names.append(opened.session_id)
         return CheckedSession(self, opened, sent)
 
     def delete(self, name: str) -> None:
         """Delete a session."""
-        self.call("DeleteSession", session_pb2.DeleteSessionRequest(session=name))
+        self.call("DeleteSession", session_pb2.DeleteSessionRequest(session_id=name))
 
     def close(self) -> None:
         """Delete the sessions that are left."""
@@ -141,7 +141,7 @@ class CheckedSession:
     def __init__(self, client: ContractClient, opened: Any, sent: Iterable[Any]) -> None:
         self.client = client
         self.opened = opened
-        self.name: str = opened.session
+        self.name: str = opened.session_id
         self.sequence = 0
         self._sent = list(sent)
 
@@ -149,7 +149,7 @@ class CheckedSession:
         """Return the request with the session's stamp; `sequence` None: the next number."""
         copy = type(request)()
         copy.CopyFrom(request)
-        copy.stamp.session = self.name
+        copy.stamp.session_id = self.name
         copy.stamp.sequence = self.sequence + 1 if sequence is None else sequence
         return copy
 
@@ -168,7 +168,7 @@ class CheckedSession:
 
     def read(self, method: str, request: Any, whole: Any) -> Any:
         """Return the merged parts of a read's response."""
-        request.stamp.session = self.name
+        request.stamp.session_id = self.name
         return merged(self.client.call(method, request), whole)
 
     def state(self) -> Any:
@@ -177,7 +177,7 @@ class CheckedSession:
 
     def checkpoint(self) -> list[session_pb2.CheckpointChunk]:
         """Return the session's checkpoint."""
-        stamp = session_pb2.Stamp(session=self.name)
+        stamp = session_pb2.Stamp(session_id=self.name)
         request = session_pb2.CheckpointSessionRequest(stamp=stamp)
         return list(self.client.call("CheckpointSession", request))
 

@@ -65,7 +65,7 @@ def step(second: float, available_gi: float, on: str = "n", **more: Any) -> pb.O
     return pb.Operation(
         step=pb.Step(
             node_name=on,
-            at_ns=int(second * SECOND_NS),
+            time_ns=int(second * SECOND_NS),
             observations=seen(second, available_gi, disk_gi),
             **({"pods": pods} | more),
         )
@@ -75,7 +75,7 @@ def step(second: float, available_gi: float, on: str = "n", **more: Any) -> pb.O
 def _create(**config: Any) -> pb.CreateSessionRequest:
     """Return a request for nodes that evict below 1Gi of memory or 10Gi of disk."""
     hard = {MEMORY: "1Gi", "nodefs.available": "10Gi"}
-    made: dict[str, Any] = {"hard": hard, "pressure_transition_ns": SECOND_NS}
+    made: dict[str, Any] = {"hard": hard, "pressure_transition_duration_ns": SECOND_NS}
     made["local_storage_isolation"] = False
     return pb.CreateSessionRequest(config=ev.EvictionConfig(**(made | config)))
 
@@ -175,7 +175,7 @@ def waits_for_the_grace_of_a_soft_threshold(client: ContractClient) -> None:
 @CHECKS.level(3)
 def keeps_a_condition_for_its_transition_period(client: ContractClient) -> None:
     """Check MemoryPressure from the step that meets the threshold to the period's end."""
-    session = client.session(_create(pressure_transition_ns=60 * SECOND_NS))
+    session = client.session(_create(pressure_transition_duration_ns=60 * SECOND_NS))
     holds: dict[str, str] = {}
     for second, available_gi, status in ((0, 4, "False"), (10, 0.5, "True"), (40, 4, "True")):
         result = _step(session, step(second, available_gi))
@@ -250,9 +250,9 @@ def shows_the_state_of_a_node(client: ContractClient) -> None:
     _apply(session, step(5, 0.5), step(7, 4, "m", disk_gi=5))
     states = {node.node_name: node for node in session.state().nodes}
     expect("nodes", sorted(states), ["m", "n"])
-    expect("nodes[n].at_ns", states["n"].at_ns, 5 * SECOND_NS)
+    expect("nodes[n].time_ns", states["n"].time_ns, 5 * SECOND_NS)
     expect("nodes[n].thresholds_met", len(states["n"].thresholds_met), 1)
-    expect("nodes[n].first_observed", states["n"].first_observed[0].at_ns, 5 * SECOND_NS)
+    expect("nodes[n].first_observed", states["n"].first_observed[0].time_ns, 5 * SECOND_NS)
     under = [condition.type for condition in states["n"].conditions if condition.status == "True"]
     expect("nodes[n].conditions that hold", under, ["MemoryPressure"])
     waits = [states[name].awaits_reclaim for name in ("n", "m")]
@@ -268,10 +268,10 @@ def returns_amounts_at_which_steps_change_nothing(client: ContractClient) -> Non
         result = _step(session, step(10, 4))
     if not result.HasField("calm"):
         raise NotServedError("StepResult.calm is absent on a calm node")
-    least = {signal.signal: signal.amount for signal in result.calm.least}
+    least = {signal.signal: signal.amount for signal in result.calm.min_available}
     amount = least.get(MEMORY, 0)
     if not GI <= amount <= 4 * GI:
-        raise CheckError(f"calm.least[{MEMORY}] is {amount}, expected from 1Gi to 4Gi")
+        raise CheckError(f"calm.min_available[{MEMORY}] is {amount}, expected from 1Gi to 4Gi")
     for second in (20, 30):
         result = _step(stepped, step(second, amount / GI))
         expect("evictions of a step that could be left out", _evicted(result), [])

@@ -49,7 +49,7 @@ def ref(name: str) -> meta_pb2.ObjectReference:
 
 def at(second: float, **operation: Any) -> Operation:
     """Return an operation at its time."""
-    return Operation(at_ns=int(second * SECOND_NS), **operation)
+    return Operation(time_ns=int(second * SECOND_NS), **operation)
 
 
 def add(name: str, priority: int = 0, second: float = 0, **more: Any) -> Operation:
@@ -77,8 +77,8 @@ def move(label: str, second: float) -> Operation:
 def _waiting(client: ContractClient) -> CheckedSession:
     """Return a session whose pods wait for a NodeAdd event and for their backoff."""
     config = queue_pb2.QueueConfig(
-        initial_backoff_ns=BACKOFF_S * SECOND_NS,
-        max_backoff_ns=10 * SECOND_NS,
+        initial_backoff_duration_ns=BACKOFF_S * SECOND_NS,
+        max_backoff_duration_ns=10 * SECOND_NS,
         pop_from_backoff_q=False,
         hints=[queue_pb2.HintRegistration(plugin=PLUGIN, event="NodeAdd")],
     )
@@ -160,9 +160,11 @@ def waits_for_an_event_and_for_its_backoff(client: ContractClient) -> None:
         answer = _done(session, move("NodeAdd", second))
         expect("heads while the pod backs off", _shown(answer), [])
         due_ns = (second + backoff_s) * SECOND_NS
-        if not due_ns <= answer.next_wakeup_ns <= due_ns + SECOND_NS:
-            seen = answer.next_wakeup_ns
-            raise CheckError(f"next_wakeup_ns is {seen}, expected the first tick after {due_ns}")
+        if not due_ns <= answer.next_wakeup_time_ns <= due_ns + SECOND_NS:
+            seen = answer.next_wakeup_time_ns
+            raise CheckError(
+                f"next_wakeup_time_ns is {seen}, expected the first tick after {due_ns}"
+            )
         early = second + backoff_s - 1
         heads = _heads(session, at(early, flush_backoff=Empty()))
         expect("heads before the backoff has ended", heads, [])
@@ -222,7 +224,7 @@ def commits_refusals_as_one_by_one(client: ContractClient) -> None:
     uids = ["uid-a", "uid-b", "uid-nobody", "uid-c"]
     failure = queue_pb2.Failure(unschedulable_plugins=[PLUGIN])
     refusals = queue_pb2.CommitUnschedulable(uids=uids, first_cycle=1, failures=[failure])
-    refusals.failed_by.extend([0] * len(uids))
+    refusals.failure_indexes.extend([0] * len(uids))
     answer = _apply(together, at(1, commit_unschedulable=refusals))
     result = only("results", answer.results)
     expect("results[0]", (result.code, result.pods, answer.applied), (NOT_NEXT, 2, 0))
@@ -264,7 +266,7 @@ def shows_the_sub_queue_of_each_pod(client: ContractClient) -> None:
     nominated = [(nomination.node_name, nomination.pods[0].uid) for nomination in state.nominations]
     expect("state.nominations", nominated, [("n", "uid-b")])
     request = pb.WatchPendingRequest()
-    request.stamp.session = session.name
+    request.stamp.session_id = session.name
     views = client.call("WatchPending", request)
     first = only("views", islice(views, 1)).sub_queues
     counts = {view.sub_queue: view.count for view in first if view.count}
@@ -303,7 +305,7 @@ def lets_pods_pass_through(client: ContractClient) -> None:
 @CHECKS.level(5)
 def returns_the_pods_of_an_owner_that_stops(client: ContractClient) -> None:
     """Check ReleaseOwner in a live session, and leases that are renewed or run out."""
-    config = queue_pb2.QueueConfig(lease_ns=30 * SECOND_NS)
+    config = queue_pb2.QueueConfig(lease_duration_ns=30 * SECOND_NS)
     session = client.session(pb.CreateSessionRequest(config=config, live=True))
     _apply(session, add("a", 9, 1), add("b", 5, 1), add("c", 1, 1))
     owners = ("one", "two")

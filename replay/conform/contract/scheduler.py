@@ -162,7 +162,7 @@ def counts_attempts_and_nodes(client: ContractClient) -> None:
     expect("attempts", outcome.attempts, 1)
     again = cluster.tried("a", cluster.round(60, node("m", 8)))
     expect("attempts", again.attempts, 2)
-    expect("first_enqueued_ns", again.first_enqueued_ns, SECOND_NS)
+    expect("first_enqueued_time_ns", again.first_enqueued_time_ns, SECOND_NS)
     expect("pop.cycle grows", again.pop.cycle > outcome.pop.cycle, wanted=True)
     nodes = (again.bind.evaluated_nodes, again.bind.feasible_nodes)
     expect("bind.evaluated_nodes and feasible_nodes", nodes, (2, 1))
@@ -294,13 +294,13 @@ def runs_a_window_as_rounds_one_by_one(client: ContractClient) -> None:
     expected_rounds = [plain.round(second, event) for second, event in coming[:3]]
     request = pb.RunRoundRequest(round=round_at(*coming[0]))
     for (before, first), (second, event) in pairwise(coming):
-        confirmed = Event(at_ns=before * SECOND_NS, patch=scheduler_pb2.PodPatch(node_name=""))
+        confirmed = Event(time_ns=before * SECOND_NS, patch=scheduler_pb2.PodPatch(node_name=""))
         confirmed.patch.pod.CopyFrom(gone(first.add.pod.metadata.name).remove)
         request.window.add(confirmations=[confirmed], round=round_at(second, event))
     answer = windowed.session.send(request)
-    goes_on = [outcome.goes_on for outcome in answer.outcomes]
-    expect("goes_on of the outcomes", goes_on, [True, True, False])
-    for outcomes, other in zip(answer.outcomes, expected_rounds, strict=True):
+    continues = [outcomes.window_continues for outcomes in answer.rounds]
+    expect("window_continues of the rounds", continues, [True, True, False])
+    for outcomes, other in zip(answer.rounds, expected_rounds, strict=True):
         seen = list(one_by_one(outcomes))
         expect("outcomes of a round of a window", len(seen), len(other))
         for together, single in zip(seen, other, strict=True):

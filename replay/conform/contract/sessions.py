@@ -104,10 +104,10 @@ def refuses_a_deleted_session(client: ContractClient) -> None:
     stamped = session.stamped(story[1])
     client.delete(session.name)
     _refuses(session, stamped, "NOT_FOUND", "SESSION_EXPIRED", of="a session that was deleted")
-    stamped.stamp.session = "nobody's"
+    stamped.stamp.session_id = "nobody's"
     _refuses(session, stamped, "NOT_FOUND", "SESSION_EXPIRED", of="an unknown session")
-    stamped.stamp.session = ""
-    _refuses(session, stamped, "INVALID_ARGUMENT", "BAD_FIELD", "stamp.session")
+    stamped.stamp.session_id = ""
+    _refuses(session, stamped, "INVALID_ARGUMENT", "BAD_FIELD", "stamp.session_id")
 
 
 @_CHECKS.level(2, rule="S7")

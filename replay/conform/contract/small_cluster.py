@@ -7,7 +7,7 @@ from typing import Any
 
 from replay.conform.contract.checks import CheckError, ContractClient, only
 from replay.results.run.decision_log import one_by_one
-from replay.world.answers import check_goes_on, check_outcomes
+from replay.world.answers import check_outcomes, check_window_continues
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as pb
@@ -57,7 +57,7 @@ def budget(name: str, allowed: int) -> Event:
 def terminating(name: str, second: float) -> Event:
     """Return the event by which a pod's deletion is requested, with a grace period of 30 s."""
     deletion_ns = round((second + 30) * SECOND_NS)
-    return Event(patch=scheduler_pb2.PodPatch(pod=gone(name).remove, deletion_ns=deletion_ns))
+    return Event(patch=scheduler_pb2.PodPatch(pod=gone(name).remove, deletion_time_ns=deletion_ns))
 
 
 def gone(name: str, kind: str = "Pod") -> Event:
@@ -69,9 +69,9 @@ def gone(name: str, kind: str = "Pod") -> Event:
 
 def round_at(second: float, *events: Event, **more: Any) -> scheduler_pb2.Round:
     """Return a round whose events all happen at its time."""
-    made = scheduler_pb2.Round(at_ns=round(second * SECOND_NS), events=events, **more)
+    made = scheduler_pb2.Round(time_ns=round(second * SECOND_NS), events=events, **more)
     for event in made.events:
-        event.at_ns = made.at_ns
+        event.time_ns = made.time_ns
     return made
 
 
@@ -100,7 +100,7 @@ class SmallCluster:
         outcomes = scheduler_pb2.RoundOutcomes(more=True)
         while outcomes.more and not outcomes.awaits_effects:
             answer = self.session.send(pb.RunRoundRequest(round=round_))
-            outcomes = only("outcomes", answer.outcomes)
+            outcomes = only("rounds", answer.rounds)
             part = list(one_by_one(outcomes))
             if round_.HasField("max_pods") and len(part) > round_.max_pods:
                 most = round_.max_pods
@@ -110,8 +110,8 @@ class SmallCluster:
             if len(decided) > OUTCOMES_MAX:
                 raise CheckError(f"more is set after {OUTCOMES_MAX} outcomes of a few pods")
             round_ = round_at(second, **more)
-        wakes = outcomes.HasField("next_wakeup_ns")
-        self._wakeup_ns = outcomes.next_wakeup_ns if wakes else None
+        wakes = outcomes.HasField("next_wakeup_time_ns")
+        self._wakeup_ns = outcomes.next_wakeup_time_ns if wakes else None
         return decided
 
     def tried(self, name: str, decided: Iterable[Outcome] = ()) -> Outcome:
@@ -125,7 +125,9 @@ class SmallCluster:
             tick = Event()
             tick.tick.SetInParent()
             decided = self.round(self._wakeup_ns / SECOND_NS, tick)
-        raise CheckError(f"outcomes and next_wakeup_ns: pod {name} is not tried, expected a try")
+        raise CheckError(
+            f"outcomes and next_wakeup_time_ns: pod {name} is not tried, expected a try"
+        )
 
     def _carry_out(self) -> tuple[list[scheduler_pb2.Answer], list[Event]]:
         answers, patches = [], []
@@ -201,13 +203,13 @@ class _SentObjects:
 def check_answer(request: Any, answer: Any, sent: Sequence[Any]) -> None:
     """Check a scheduler's response by the requests that were sent, including this one."""
     rounds = [request.round, *(foreseen.round for foreseen in request.window)]
-    if not 1 <= len(answer.outcomes) <= len(rounds):
-        seen = len(answer.outcomes)
+    if not 1 <= len(answer.rounds) <= len(rounds):
+        seen = len(answer.rounds)
         raise CheckError(
-            f"outcomes has {seen} entries, expected one for each of {len(rounds)} rounds"
+            f"rounds has {seen} entries, expected one for each of {len(rounds)} rounds"
         )
     sent_objects = _SentObjects(sent)
-    for index, outcomes in enumerate(answer.outcomes):
+    for index, outcomes in enumerate(answer.rounds):
         is_followed = index + 1 < len(rounds)
-        check_outcomes(outcomes, rounds[index].at_ns, sent_objects)
-        check_goes_on(outcomes, is_followed=is_followed)
+        check_outcomes(outcomes, rounds[index].time_ns, sent_objects)
+        check_window_continues(outcomes, is_followed=is_followed)

@@ -30,16 +30,16 @@ class EvictionSession:
         self.stub = EvictionServiceStub(channel)
         request = pb.CreateSessionRequest(config=config)
         self.opened = self.stub.CreateSession(request, timeout=DEADLINE_S)
-        self.session, self.sequence = self.opened.session, 0
+        self.session, self.sequence = self.opened.session_id, 0
 
     def read(self) -> session_pb2.Stamp:
         """Return the stamp of a read."""
-        return session_pb2.Stamp(session=self.session)
+        return session_pb2.Stamp(session_id=self.session)
 
     def stamp(self) -> session_pb2.Stamp:
         """Return the next request's stamp."""
         self.sequence += 1
-        return session_pb2.Stamp(session=self.session, sequence=self.sequence)
+        return session_pb2.Stamp(session_id=self.session, sequence=self.sequence)
 
     def apply(self, operation: pb.Operation) -> pb.OperationResult:
         """Apply an operation that has a result, as a batch of its own."""
@@ -77,7 +77,7 @@ class EvictionSession:
 
     def close(self) -> None:
         """Delete the session."""
-        request = session_pb2.DeleteSessionRequest(session=self.session)
+        request = session_pb2.DeleteSessionRequest(session_id=self.session)
         self.stub.DeleteSession(request, timeout=DEADLINE_S)
 
 
@@ -202,7 +202,7 @@ def config_message(plain: Json, rules: str) -> ev.EvictionConfig:
         soft_grace=plain.get("soft_grace"),
         minimum_reclaim=plain.get("min_reclaim"),
         enforce_node_allocatable=plain.get("enforce_node_allocatable"),
-        pressure_transition_ns=plain["pressure_transition_ms"] * MS,
+        pressure_transition_duration_ns=plain["pressure_transition_ms"] * MS,
         max_pod_grace_period_seconds=plain["max_pod_grace_s"],
         dedicated_image_fs=plain["dedicated_imagefs"],
         split_container_fs=plain["split_containerfs"],
@@ -233,7 +233,7 @@ class ScriptedNode:
         failed = bool(plain.get("summary_error"))
         return pb.Step(
             node_name=self.name,
-            at_ns=plain["at_ms"] * MS,
+            time_ns=plain["at_ms"] * MS,
             observations=None if failed else self._observations(plain["stats"], plain["at_ms"]),
             pods=[] if is_known else map(pod_message, specs.values()),
             active_uids=specs if is_known else [],
@@ -380,7 +380,7 @@ def _observed(kind: type[_Observed], plain: Json | None, at_ms: int) -> _Observe
 
 
 def _times_ms(times: Iterable[ev.SignalTime]) -> dict[str, int]:
-    return {time.name: time.at_ns // MS for time in times}
+    return {time.name: time.time_ns // MS for time in times}
 
 
 def _kill(eviction: ev.Eviction) -> Json:

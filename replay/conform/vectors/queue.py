@@ -36,15 +36,15 @@ class UnaryQueueSession:
         self.stub = QueueServiceStub(channel)
         request = pb.CreateSessionRequest(config=config, live=live)
         self.opened = self.stub.CreateSession(request, timeout=DEADLINE_S)
-        self.session, self.sequence = self.opened.session, 0
+        self.session, self.sequence = self.opened.session_id, 0
 
     def reading(self) -> session_pb2.Stamp:
         """Return the stamp of a read."""
-        return session_pb2.Stamp(session=self.session)
+        return session_pb2.Stamp(session_id=self.session)
 
     def stamp(self) -> session_pb2.Stamp:
         """Return the stamp of the next request."""
-        return session_pb2.Stamp(session=self.session, sequence=self.sequence + 1)
+        return session_pb2.Stamp(session_id=self.session, sequence=self.sequence + 1)
 
     def send(self, operations: Iterable[queue_pb2.Operation], heads: int = 0) -> pb.ApplyResponse:
         """Send a batch and return its answer."""
@@ -74,7 +74,7 @@ class UnaryQueueSession:
 
     def close(self) -> None:
         """Delete the session."""
-        request = session_pb2.DeleteSessionRequest(session=self.session)
+        request = session_pb2.DeleteSessionRequest(session_id=self.session)
         self.stub.DeleteSession(request, timeout=DEADLINE_S)
 
 
@@ -112,7 +112,7 @@ class StreamQueueSession(UnaryQueueSession):
 
 def operation(name: str, argument: Argument, at_ns: int) -> queue_pb2.Operation:
     """Return the operation `name` of the contract at its time."""
-    return queue_pb2.Operation(at_ns=at_ns, **{name: argument})  # type: ignore[arg-type] # the name's own
+    return queue_pb2.Operation(time_ns=at_ns, **{name: argument})  # type: ignore[arg-type] # the name's own
 
 
 def _only_result(answer: pb.ApplyResponse) -> queue_pb2.OperationResult:

@@ -172,8 +172,8 @@ class ScriptedQueue:
             "pod": self._keys[head.pop.uid],
             "attempts": head.attempts,
             "cycle": head.pop.cycle,
-            "initial_ms": head.first_enqueued_ns // MILLISECOND_NS,
-            "ts_ms": head.queued_ns // MILLISECOND_NS,
+            "initial_ms": head.first_enqueued_time_ns // MILLISECOND_NS,
+            "ts_ms": head.queued_time_ns // MILLISECOND_NS,
         }
 
     def promised(self, recorded: Json) -> queue_pb2.OperationResult:
@@ -204,8 +204,8 @@ class ScriptedQueue:
             rows["pod_backoff"] = {
                 backoff.key: [
                     backoff.attempts,
-                    backoff.updated_ns // MILLISECOND_NS,
-                    backoff.until_ns // MILLISECOND_NS,
+                    backoff.updated_time_ns // MILLISECOND_NS,
+                    backoff.end_time_ns // MILLISECOND_NS,
                 ]
                 for backoff in held.pod_backoffs
             }
@@ -325,9 +325,9 @@ def pod_message(plain: Json) -> pod_pb2.Pod:
 
 
 def _row(entry: queue_pb2.Entry, *, later: bool) -> list[Any]:
-    row = [_named(entry.pod), entry.attempts, entry.queued_ns // MILLISECOND_NS]
+    row = [_named(entry.pod), entry.attempts, entry.queued_time_ns // MILLISECOND_NS]
     if entry.sub_queue in _BACKING_OFF:
-        row.append(entry.backoff_until_ns // MILLISECOND_NS)
+        row.append(entry.backoff_end_time_ns // MILLISECOND_NS)
     if entry.sub_queue in _PARKED and later:
         plugins = sorted({*entry.unschedulable_plugins, *entry.pending_plugins})
         row += [entry.sub_queue == queue_pb2.SUB_QUEUE_GATED, plugins]
@@ -346,8 +346,8 @@ def config_message(mode: str, settings: Json) -> queue_pb2.QueueConfig:
     """Return a script's configuration; an initial backoff of 0 is left out."""
     config = queue_pb2.QueueConfig(
         rules=mode,
-        initial_backoff_ns=settings["initial_backoff_ms"] * MILLISECOND_NS or None,
-        max_backoff_ns=settings["max_backoff_ms"] * MILLISECOND_NS,
+        initial_backoff_duration_ns=settings["initial_backoff_ms"] * MILLISECOND_NS or None,
+        max_backoff_duration_ns=settings["max_backoff_ms"] * MILLISECOND_NS,
     )
     if mode == "v1.34":
         config.queueing_hints = settings["hints"]

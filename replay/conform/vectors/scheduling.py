@@ -69,29 +69,29 @@ def evaluation_of(
     if "schedulerConfiguration" in scenario:
         config.kube_scheduler_configuration = json.dumps(scenario["schedulerConfiguration"])
     request = service_pb2.CreateSessionRequest(config=config)
-    session = stub.CreateSession(request, timeout=DEADLINE_S).session
+    session = stub.CreateSession(request, timeout=DEADLINE_S).session_id
     try:
-        stamp = session_pb2.Stamp(session=session, sequence=1)
+        stamp = session_pb2.Stamp(session_id=session, sequence=1)
         round_ = round_of(scenario)
         stub.RunRound(service_pb2.RunRoundRequest(stamp=stamp, round=round_), timeout=DEADLINE_S)
-        evaluate = service_pb2.EvaluatePodRequest(stamp=session_pb2.Stamp(session=session))
+        evaluate = service_pb2.EvaluatePodRequest(stamp=session_pb2.Stamp(session_id=session))
         evaluate.new_pod.CopyFrom(parse(type(evaluate.new_pod), scenario["pending"]))
         parts = stub.EvaluatePod(evaluate, timeout=DEADLINE_S)
         return merged(parts, service_pb2.EvaluatePodResponse()).evaluation
     finally:
-        ending = session_pb2.DeleteSessionRequest(session=session)
+        ending = session_pb2.DeleteSessionRequest(session_id=session)
         stub.DeleteSession(ending, timeout=DEADLINE_S)
 
 
 def round_of(scenario: Json) -> scheduler_pb2.Round:
     """Return the scenario's cluster without the evaluated pod, as the events of a round."""
-    round_ = scheduler_pb2.Round(at_ns=NOW_NS, events_only=True)
+    round_ = scheduler_pb2.Round(time_ns=NOW_NS, events_only=True)
     for kind, field in OBJECTS.items():
         for plain in scenario.get(kind, ()):
-            content = getattr(round_.events.add(at_ns=NOW_NS).add, field)
+            content = getattr(round_.events.add(time_ns=NOW_NS).add, field)
             content.CopyFrom(parse(type(content), plain))
     for plain in scenario["nominated"]:
-        pod = round_.events.add(at_ns=NOW_NS).add.pod
+        pod = round_.events.add(time_ns=NOW_NS).add.pod
         pod.CopyFrom(parse(type(pod), plain))
     return round_
 
@@ -227,8 +227,8 @@ def _candidate(candidate: scheduler_pb2.CandidateVerdict, recorded: Json) -> Jso
         "sumPriorities": candidate.sum_priorities,
         "numVictims": len(candidate.victims),
     }
-    if candidate.HasField("earliest_start_ns"):
-        start = datetime.fromtimestamp(candidate.earliest_start_ns // SECOND_NS, UTC)
+    if candidate.HasField("earliest_start_time_ns"):
+        start = datetime.fromtimestamp(candidate.earliest_start_time_ns // SECOND_NS, UTC)
         criteria["earliestStartOfHighest"] = f"{start:%Y-%m-%dT%H:%M:%SZ}"
     else:
         earliest = recorded.get("criteria", {}).get("earliestStartOfHighest")

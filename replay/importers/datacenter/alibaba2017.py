@@ -137,19 +137,19 @@ class _Tables:
             case "add" if node is None:
                 node = self._nodes[machine] = self._node(row)
                 made = KubernetesObject(node=node)
-                self._drafts.add(Record(at_ns=at_ns, create=made), RecordRank.NODE)
+                self._drafts.add(Record(time_ns=at_ns, create=made), RecordRank.NODE)
             case "softerror" if node is not None:
                 message = "a soft error cordons its machine for good: no recovery is recorded"
                 self._issues.add("no-recovery", row.where, message)
                 if not node.spec.unschedulable:
                     node.spec.unschedulable = True
                     made = KubernetesObject(node=node)
-                    self._drafts.add(Record(at_ns=at_ns, update=made), RecordRank.NODE)
+                    self._drafts.add(Record(time_ns=at_ns, update=made), RecordRank.NODE)
             case "harderror" if node is not None:
                 del self._nodes[machine]
                 ref = ObjectReference(kind="Node", name=node.metadata.name)
                 delete = Delete(object=ref, cause="user")
-                self._drafts.add(Record(at_ns=at_ns, delete=delete), RecordRank.DELETE)
+                self._drafts.add(Record(time_ns=at_ns, delete=delete), RecordRank.DELETE)
             case "add" | "softerror" | "harderror":
                 message = f"{row.text('event')} of a machine that is there already, or is not there"
                 self._issues.add("unknown-machine", row.where, message)
@@ -241,13 +241,13 @@ class _Tables:
         return pod
 
     def _create(self, at_ns: int, pod: Pod, life: PodLife, copies: int = 0) -> None:
-        create = Record(at_ns=at_ns, pod_create=PodCreate(pod=pod, life=life))
+        create = Record(time_ns=at_ns, pod_create=PodCreate(pod=pod, life=life))
         self._drafts.add(create, RecordRank.POD, copies=copies)
 
     def _observe(self, at_ns: int, pod: Pod, node_name: str) -> None:
         scheduled = Scheduled(node_name=node_name)
         observed = Observed(object=pod_ref(pod), scheduled=scheduled)
-        self._drafts.add(Record(at_ns=at_ns, observed=observed), RecordRank.OBSERVED)
+        self._drafts.add(Record(time_ns=at_ns, observed=observed), RecordRank.OBSERVED)
 
     def _time_ns(self, row: TableRow, name: str) -> int:
         row.required(name)

@@ -165,13 +165,13 @@ def usage_profile(number: int, windows: Sequence[_Window], options: ImportOption
     """Return the profile of a task's windows."""
     profile = UsageProfile(id=number)
     for offset_us, cpu, memory in windows:
-        segment = profile.segments.add(offset_ns=offset_us * 1000)
+        segment = profile.segments.add(offset_duration_ns=offset_us * 1000)
         if cpu is not None:
             segment.cpu_milli = ceil_product(cpu, options.unit_cpu_milli)
         if memory is not None:
             segment.memory_bytes = ceil_product(memory, options.unit_memory_bytes)
     if profile.segments:
-        profile.segments[0].offset_ns = 0
+        profile.segments[0].offset_duration_ns = 0
     return profile
 
 
@@ -203,7 +203,7 @@ class MachineNodes:
             labels[key] = label_value(event.value)
         if self.has(event.machine) and before != labels.get(key):
             node = self._node(event.machine, *self._sizes[event.machine])
-            yield Record(at_ns=event.at_us * 1000, update=node)
+            yield Record(time_ns=event.at_us * 1000, update=node)
 
     def change(self, event: borg.MachineEvent) -> Iterator[Record]:
         """Yield the creation, the update or the deletion of the machine's node."""
@@ -216,7 +216,7 @@ class MachineNodes:
             del self._sizes[machine]
             self.removed_us[machine] = event.at_us
             ref = ObjectReference(kind="Node", name=node_name(machine))
-            yield Record(at_ns=at_ns, delete=Delete(object=ref, cause="user"))
+            yield Record(time_ns=at_ns, delete=Delete(object=ref, cause="user"))
             return
         cpu, memory = self._sizes.get(machine, (None, None))
         cpu = cpu if event.cpu is None else event.cpu
@@ -225,7 +225,7 @@ class MachineNodes:
             self._issues.add("no-capacity", event.where, "a machine of unknown size: nothing fits")
         self._sizes[machine] = cpu, memory
         node = self._node(machine, cpu, memory)
-        yield Record(at_ns=at_ns, update=node) if exists else Record(at_ns=at_ns, create=node)
+        yield Record(time_ns=at_ns, update=node) if exists else Record(time_ns=at_ns, create=node)
 
     def _node(self, machine: str, cpu: Decimal | None, memory: Decimal | None) -> KubernetesObject:
         options = self._options

@@ -53,7 +53,7 @@ def borg_trace(
         for event in events:
             trace.add(event)
         trace.end()
-        header.window_end_ns = trace.now_us * _US_NS
+        header.window_end_time_ns = trace.now_us * _US_NS
         classes = {class_name(priority): priority for priority in sorted(trace.priorities)}
         yield from drafts.trace(header, classes, issues)
 
@@ -210,12 +210,12 @@ class _Trace:
     def _finish(self, task: Task, event: borg.TaskEvent) -> None:
         task.stop(event.at_us)
         self._alive.pop(task.submit.key, None)
-        life = trace_pb2.PodLife(service_time_ns=task.ran_us * _US_NS)
+        life = trace_pb2.PodLife(service_duration_ns=task.ran_us * _US_NS)
         if event.change is borg.TaskChange.KILL:
             life.censored = True
             delete = trace_pb2.Delete(object=task.ref(), cause="user")
             self._drafts.add(
-                trace_pb2.Record(at_ns=event.at_us * _US_NS, delete=delete), RecordRank.DELETE
+                trace_pb2.Record(time_ns=event.at_us * _US_NS, delete=delete), RecordRank.DELETE
             )
         elif event.change is borg.TaskChange.LOST:
             self._issues.add("lost", event.where, "the end of a task was lost: taken as its end")
@@ -226,7 +226,7 @@ class _Trace:
     def _close_at_end(self, task: Task) -> None:
         """Write a task without a recorded end, or that was not submitted again."""
         task.stop(self.now_us)
-        life = trace_pb2.PodLife(service_time_ns=task.ran_us * _US_NS, fails=task.failed)
+        life = trace_pb2.PodLife(service_duration_ns=task.ran_us * _US_NS, fails=task.failed)
         life.censored = not task.failed
         if life.censored:
             message = "no end within the trace: runs until it is deleted"
@@ -239,14 +239,14 @@ class _Trace:
             self._profiles += 1
             life.usage_id = self._profiles
             profile = usage_profile(self._profiles, task.usage, self._options)
-            self._drafts.add(trace_pb2.Record(at_ns=at_ns, usage=profile), RecordRank.USAGE)
+            self._drafts.add(trace_pb2.Record(time_ns=at_ns, usage=profile), RecordRank.USAGE)
         pod = task_pod(task, self._options)
-        create = trace_pb2.Record(at_ns=at_ns, pod_create=trace_pb2.PodCreate(pod=pod, life=life))
+        create = trace_pb2.Record(time_ns=at_ns, pod_create=trace_pb2.PodCreate(pod=pod, life=life))
         self._drafts.add(create, RecordRank.POD, task.number)
         if task.queued and task.enabled_us is not None:
             del pod.spec.scheduling_gates[:]
             update = trace_pb2.Record(
-                at_ns=task.enabled_us * _US_NS, update=KubernetesObject(pod=pod)
+                time_ns=task.enabled_us * _US_NS, update=KubernetesObject(pod=pod)
             )
             self._drafts.add(update, RecordRank.UPDATE)
 
@@ -262,7 +262,7 @@ class _Trace:
     def _observe(self, task: Task, event: borg.TaskEvent, **content: object) -> None:
         observed = trace_pb2.Observed(object=task.ref(), **content)  # type: ignore[arg-type]  # one of its oneof
         self._drafts.add(
-            trace_pb2.Record(at_ns=event.at_us * _US_NS, observed=observed), RecordRank.OBSERVED
+            trace_pb2.Record(time_ns=event.at_us * _US_NS, observed=observed), RecordRank.OBSERVED
         )
 
     def _write_evictions(self, until_us: int) -> None:
@@ -307,7 +307,7 @@ class EvictionCauses:
                 observed.preempted.CopyFrom(trace_pb2.Preempted(by=by.ref(), node_name=name))
             else:
                 observed.evicted.CopyFrom(trace_pb2.Evicted(node_name=name, message="EVICT"))
-            yield trace_pb2.Record(at_ns=at_us * _US_NS, observed=observed)
+            yield trace_pb2.Record(time_ns=at_us * _US_NS, observed=observed)
         oldest_us = self._evicted[0][0] if self._evicted else now_us
         while self._scheduled and self._scheduled[0][0] < oldest_us:
             self._scheduled.popleft()

@@ -65,7 +65,7 @@ def _instance(row: TableRow, issues: Issues) -> Record:
         message = f"at most {most} instances of an app on a node: there is no such limit for pods"
         issues.add("not-simulated", row.where, message)
     create = PodCreate(pod=_pod(row), life=_life(row, issues))
-    return Record(at_ns=created_ns or 0, pod_create=create)
+    return Record(time_ns=created_ns or 0, pod_create=create)
 
 
 def _pod(row: TableRow) -> Pod:

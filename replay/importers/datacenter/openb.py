@@ -132,7 +132,7 @@ def _pod(row: TableRow, options: ImportOptions, issues: Issues) -> Record:
         issues.add("unknown-qos", row.where, f"qos {qos!r} has no priority: 0")
     if not _count(row, "memory_mib"):
         issues.add("no-request", row.where, "a pod without a memory request")
-    return Record(at_ns=arrival_ns, pod_create=PodCreate(pod=pod, life=life))
+    return Record(time_ns=arrival_ns, pod_create=PodCreate(pod=pod, life=life))
 
 
 def _requests(row: TableRow, options: ImportOptions) -> dict[str, str]:
@@ -166,7 +166,7 @@ def _user_deletion(row: TableRow, made: Record, issues: Issues) -> Record | None
     if not row.text("deletion_time") or deleted_s >= SNAPSHOT_S:
         return None
     delete = Delete(object=pod_ref(made.pod_create.pod), cause="user")
-    return Record(at_ns=max(made.at_ns, deleted_s * SECOND_NS), delete=delete)
+    return Record(time_ns=max(made.time_ns, deleted_s * SECOND_NS), delete=delete)
 
 
 def _life(row: TableRow, issues: Issues) -> PodLife:
@@ -193,13 +193,13 @@ def as_job(record: Record) -> Record:
     """
     match record.WhichOneof("record"):
         case "pod_create":
-            return Record(at_ns=record.at_ns, create=_job(record.pod_create))
+            return Record(time_ns=record.time_ns, create=_job(record.pod_create))
         case "delete" if record.delete.object.kind == "Pod":
             delete = Delete()
             delete.CopyFrom(record.delete)
             delete.object.kind = "Job"
             delete.object.uid = object_uid("Job", delete.object.namespace, delete.object.name)
-            return Record(at_ns=record.at_ns, delete=delete)
+            return Record(time_ns=record.time_ns, delete=delete)
     return record
 
 
@@ -219,9 +219,9 @@ def _job(create: PodCreate) -> KubernetesObject:
     template.spec.CopyFrom(pod.spec)
     template.spec.restart_policy = "Never"
     life = create.life
-    if life.HasField("service_time_ns") and not life.censored:
+    if life.HasField("service_duration_ns") and not life.censored:
         notes = template.metadata.annotations
-        notes[SERVICE_TIME] = f"{life.service_time_ns // SECOND_NS}s"
+        notes[SERVICE_TIME] = f"{life.service_duration_ns // SECOND_NS}s"
         notes[EXIT_CODE] = str(int(life.fails))
     return made
 

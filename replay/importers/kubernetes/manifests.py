@@ -143,7 +143,7 @@ class _Manifests:
     ) -> Iterator[Record]:
         numbering = RecordNumbering()
         templates = PodTemplates(numbering)
-        header.start_ns = at_ns
+        header.start_time_ns = at_ns
         yield numbering.header(header)
         yield from numbering.issues(self._issues)
         for message in existing:

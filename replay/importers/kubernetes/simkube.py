@@ -95,9 +95,9 @@ class _Trace:
     def records(self) -> Iterator[Record]:
         """Yield the trace; the first event has the objects that existed at its start."""
         header = new_header(NAME, [self._path], self._options)
-        header.start_ns = (self._facts.start_s or 0) * SECOND_NS
+        header.start_time_ns = (self._facts.start_s or 0) * SECOND_NS
         if self._facts.end_s != self._facts.start_s:
-            header.window_end_ns = self._facts.end_s * SECOND_NS
+            header.window_end_time_ns = self._facts.end_s * SECOND_NS
         header.times_recorded = True
         yield self._numbering.header(header)
         for number, (_, event) in enumerate(_parts(self._path, events_only=True), 1):
@@ -173,7 +173,7 @@ class _Trace:
         start_s, ended_s = life
         end_s = self._facts.end_s if ended_s is None else ended_s
         ran_ns = max(0, end_s - start_s) * SECOND_NS
-        return PodLife(service_time_ns=ran_ns, censored=ended_s is None)
+        return PodLife(service_duration_ns=ran_ns, censored=ended_s is None)
 
     def _deleted(self, where: str, at_ns: int, raw: _Raw) -> Iterator[Record]:
         meta = raw.get("metadata")

@@ -71,7 +71,10 @@ def interpret(
     issues = Issues()
     output = RecordMaker(issues)
     window_end_ns = facts.end_ns if complete_until_ns is None else complete_until_ns
-    header.start_ns, header.window_end_ns = facts.start_ns, max(window_end_ns, facts.start_ns)
+    header.start_time_ns, header.window_end_time_ns = (
+        facts.start_ns,
+        max(window_end_ns, facts.start_ns),
+    )
     header.kubernetes_version, header.times_recorded = facts.kubernetes_version, True
     header.options.update(options.as_text())
     yield output.numbering.header(header)
@@ -87,7 +90,7 @@ def interpret(
     )
     objects = ObjectReader(facts=facts, output=output)
     for change in changes(issues):
-        if not change.initial and change.at_ns > header.window_end_ns:
+        if not change.initial and change.at_ns > header.window_end_time_ns:
             yield from output.numbering.issues(_but_followed(issues.taken()))
         for transition in history.follow(change):
             reader: PodReader | ObjectReader = pods if kind(transition.new) == "Pod" else objects

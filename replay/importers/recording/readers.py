@@ -35,7 +35,7 @@ from replay.kube.changes import (
 from replay.kube.kinds import WORKLOADS
 from replay.world.api.pod_record import holding
 from reprieve.trace.v1beta1 import trace_pb2
-from reprieve.trace.v1beta1.trace_pb2 import BudgetStatus, ConditionChanged, Made, Record
+from reprieve.trace.v1beta1.trace_pb2 import BudgetStatus, ConditionChanged, Created, Record
 from services.kube.pod import SYSTEM_CLASSES, TERMINAL_PHASES
 from services.kube.taints import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE
 
@@ -86,8 +86,8 @@ class PodReader:
 
     def _added(self, change: Transition, facts: ObjectFacts) -> Iterator[Record]:
         if facts.is_observed:
-            made = trace_pb2.Made(owner=self.facts.owner_of(facts), ordinal=facts.ordinal)
-            yield self.output.observed(change, made=made)
+            created = trace_pb2.Created(owner=self.facts.owner_of(facts), ordinal=facts.ordinal)
+            yield self.output.observed(change, created=created)
         elif phase(change.new) in TERMINAL_PHASES and not is_being_deleted(change.new):
             self.output.dropped(change, "ended-pod", "had ended before the recording began")
         elif self._is_replayed(change.new) or node_name(change.new):
@@ -141,7 +141,7 @@ class PodReader:
         if node and not node_name(old):
             waited_ns = change.at_ns - facts.created_ns
             yield out.observed(
-                change, scheduled=trace_pb2.Scheduled(node_name=node, waited_ns=waited_ns)
+                change, scheduled=trace_pb2.Scheduled(node_name=node, waited_duration_ns=waited_ns)
             )
         if disruption(new) == "PreemptionByScheduler" and disruption(old) != disruption(new):
             yield out.observed(change, preempted=trace_pb2.Preempted(node_name=node))
@@ -346,7 +346,7 @@ class ObjectReader:
             self.output.dropped(change, "controller-update", what)
         elif facts.is_observed:
             owner = self.facts.owner_of(facts)
-            yield self.output.observed(change, made=Made(owner=owner, ordinal=facts.ordinal))
+            yield self.output.observed(change, created=Created(owner=owner, ordinal=facts.ordinal))
         else:
             yield from self.output.create(change, change.new)
 

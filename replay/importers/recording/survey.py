@@ -279,19 +279,19 @@ def pod_life(facts: ObjectFacts, end_ns: int) -> PodLife | None:
     if ran_ns is not None:
         stops = (facts.deletion_requested_ns, facts.ended_ns, facts.removed_ns, end_ns)
         stop_ns = min(ns for ns in stops if ns is not None)
-        life.service_time_ns = max(0, stop_ns - ran_ns)
+        life.service_duration_ns = max(0, stop_ns - ran_ns)
         was_deleted = (
             facts.deletion_requested_ns is not None and facts.deletion_requested_ns <= stop_ns
         )
         ended_by_itself = facts.ended_ns == stop_ns and not was_deleted
         life.censored = not ended_by_itself or facts.evicted
         if facts.ready_ns is not None and facts.ready_ns > ran_ns:
-            life.ready_delay_ns = facts.ready_ns - ran_ns
+            life.ready_delay_duration_ns = facts.ready_ns - ran_ns
         life.fails = ended_by_itself and facts.failed and not facts.evicted
         if facts.bound_ns is not None and facts.bound_ns >= facts.created_ns:
-            life.start_delay_ns = max(0, ran_ns - facts.bound_ns)
+            life.start_delay_duration_ns = max(0, ran_ns - facts.bound_ns)
     if facts.deletion_requested_ns is not None and facts.bound_ns is not None:
         stopped_ns = facts.removed_ns if facts.ended_ns is None else facts.ended_ns
         if stopped_ns is not None and stopped_ns >= facts.deletion_requested_ns:
-            life.shutdown_ns = stopped_ns - facts.deletion_requested_ns
+            life.shutdown_duration_ns = stopped_ns - facts.deletion_requested_ns
     return life if life.ByteSize() else None

@@ -55,7 +55,7 @@ def describe(
     now_ns = run.moment_ns(offset_ns=offset_ns, at_ns=at_ns)
     held, events = objects_at(run, ("Pod", "Node"), now_ns), KubeEvents()
     for decision in run.decisions():
-        if decision.at_ns > now_ns:
+        if decision.time_ns > now_ns:
             break
         events.take(decision)
     where = f"{run.path} at {rfc3339.text(now_ns)}"

@@ -102,7 +102,7 @@ class KubeEvents:
         event = event_of(decision)
         if event is None:
             return None
-        self._forget(decision.at_ns)
+        self._forget(decision.time_ns)
         known = self._events.pop(event.key, None)
         if known is not None:
             known.last_ns, known.count = event.last_ns, known.count + 1
@@ -153,8 +153,8 @@ def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
         case "started":
             host = observed.started.node_name
             return _event(decision, pod, _NORMAL, "Started", "Started containers", "kubelet", host)
-        case "made":
-            return _made(decision, observed.made.owner)
+        case "created":
+            return _created(decision, observed.created.owner)
         case "refused" if observed.refused.HasField("owner"):
             return _refused(decision, observed.refused)
         case "condition_changed":
@@ -164,7 +164,7 @@ def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
     return None
 
 
-def _made(decision: trace_pb2.Decision, owner: ObjectReference) -> KubeEvent:
+def _created(decision: trace_pb2.Decision, owner: ObjectReference) -> KubeEvent:
     pod = decision.observed.object.name
     text = f"Created pod: {pod}"
     if owner.kind == "StatefulSet":
@@ -221,6 +221,6 @@ def _event(
         component=component,
         host=host,
         name=f"{about.name}.{decision.sequence:016x}",
-        first_ns=decision.at_ns,
-        last_ns=decision.at_ns,
+        first_ns=decision.time_ns,
+        last_ns=decision.time_ns,
     )

@@ -213,7 +213,7 @@ def _watched(run: RunDirectory, lister: _Lister, moment_ns: int | None) -> Itera
     """Yield the objects at the moment, if there is one, then the changes after it."""
     held, statuses = RunObjects(), _Statuses(lister)
     for event in changes(run, (lister.kind,)):
-        if moment_ns is not None and event.at_ns > moment_ns:
+        if moment_ns is not None and event.time_ns > moment_ns:
             yield moment_ns, statuses.seen(lister.listed(held, moment_ns))
             moment_ns = None
         change = held.take(event)
@@ -289,7 +289,7 @@ def _events(run: RunDirectory, lister: _Lister, moment_ns: int | None) -> Iterat
     """
     standing = KubeEvents()
     for decision in run.decisions():
-        if moment_ns is not None and decision.at_ns > moment_ns:
+        if moment_ns is not None and decision.time_ns > moment_ns:
             yield moment_ns, lister.chosen(standing.standing(moment_ns))
             if not lister.watch:
                 return
@@ -298,6 +298,6 @@ def _events(run: RunDirectory, lister: _Lister, moment_ns: int | None) -> Iterat
         if event is None or moment_ns is not None:
             continue
         if lister.chosen([event]):
-            yield decision.at_ns, [event]
+            yield decision.time_ns, [event]
     if moment_ns is not None:
         yield moment_ns, lister.chosen(standing.standing(moment_ns))

@@ -62,7 +62,7 @@ def changes(run: RunDirectory, kinds: Iterable[str]) -> Iterator[scheduler_pb2.E
         return sent
     others = (event for event in sent if _is_whole(run, event))
     recorded = (event for round_ in run.object_rounds() for event in round_.events)
-    return heapq.merge(recorded, others, key=lambda event: event.at_ns)
+    return heapq.merge(recorded, others, key=lambda event: event.time_ns)
 
 
 def _is_whole(run: RunDirectory, event: scheduler_pb2.Event) -> bool:
@@ -85,7 +85,7 @@ def objects_at(run: RunDirectory, kinds: Iterable[str], now_ns: int) -> RunObjec
     """Return the objects at a moment, those of `kinds` among them. Raises RunError as `changes`."""
     held = RunObjects()
     for event in changes(run, kinds):
-        if event.at_ns > now_ns:
+        if event.time_ns > now_ns:
             break
         held.take(event)
     return held
@@ -133,7 +133,7 @@ class RunObjects:
         meta: meta_pb2.ObjectMeta = message.metadata
         stored: Any = self.objects.get((message.DESCRIPTOR.name, meta.namespace, meta.name))
         if not meta.HasField("creation_timestamp"):
-            first_ns = event.at_ns
+            first_ns = event.time_ns
             if stored is not None:
                 first_ns = time_ns(stored.metadata.creation_timestamp)
             set_time(meta.creation_timestamp, first_ns)

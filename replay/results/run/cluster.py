@@ -63,18 +63,18 @@ class ClusterObjects:
         """
         match event.WhichOneof("event"):
             case "add":
-                return self._put(event.at_ns, event.add)
+                return self._put(event.time_ns, event.add)
             case "update":
-                return self._put(event.at_ns, event.update)
+                return self._put(event.time_ns, event.update)
             case "patch":
-                return self._patch(event.at_ns, event.patch)
+                return self._patch(event.time_ns, event.patch)
             case "remove":
                 reference = event.remove
                 key = (reference.kind, reference.namespace, reference.name)
                 message = self.objects.pop(key, None)
                 self._pod_keys.pop(reference.uid, None)
                 if message is not None:
-                    return ObjectChange(event.at_ns, ChangeType.DELETED, key, message)
+                    return ObjectChange(event.time_ns, ChangeType.DELETED, key, message)
         return None
 
     def _put(self, at_ns: int, holder: object_pb2.KubernetesObject) -> ObjectChange | None:

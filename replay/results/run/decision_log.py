@@ -138,12 +138,12 @@ def steps_of(outcomes: scheduler_pb2.RoundOutcomes) -> Steps:
     walls_ns: dict[str, list[int]] = {}
     for outcome in outcomes.outcomes:
         if outcome.HasField("refusals"):
-            walls_ns.setdefault(CYCLE, []).extend(outcome.refusals.wall_ns)
+            walls_ns.setdefault(CYCLE, []).extend(outcome.refusals.wall_duration_ns)
             for step in outcome.refusals.steps:
-                walls_ns.setdefault(step.name, []).extend(step.wall_ns)
+                walls_ns.setdefault(step.name, []).extend(step.wall_duration_ns)
         else:
             for phase in outcome.phases:
-                walls_ns.setdefault(phase.name, []).append(phase.wall_ns)
+                walls_ns.setdefault(phase.name, []).append(phase.wall_duration_ns)
     return walls_ns
 
 
@@ -151,19 +151,19 @@ def one_by_one(outcomes: scheduler_pb2.RoundOutcomes) -> Iterator[scheduler_pb2.
     """Yield the outcome of each attempt; those from shared refusals have a UID but no pod name."""
     for outcome in outcomes.outcomes:
         if outcome.HasField("refusals"):
-            yield from _refusals(outcome.at_ns, outcome.refusals)
+            yield from _refusals(outcome.time_ns, outcome.refusals)
         else:
             yield outcome
 
 
 def _refusals(at_ns: int, refusals: scheduler_pb2.Refusals) -> Iterator[scheduler_pb2.Outcome]:
     for number, uid in enumerate(refusals.uids):
-        verdict = refusals.verdicts[refusals.refused_by[number]]
+        verdict = refusals.verdicts[refusals.verdict_indexes[number]]
         one = scheduler_pb2.Outcome(
-            at_ns=at_ns,
+            time_ns=at_ns,
             attempts=refusals.attempts[number],
-            first_enqueued_ns=refusals.first_enqueued_ns[number],
-            queued_ns=refusals.queued_ns[number],
+            first_enqueued_time_ns=refusals.first_enqueued_time_ns[number],
+            queued_time_ns=refusals.queued_time_ns[number],
             unschedulable=verdict,
         )
         one.pop.uid = uid

@@ -418,7 +418,7 @@ class RunDirectory:
             return end_ns
         for round_ in self.rounds():
             if start_ns is None and round_.events:
-                start_ns = round_.events[0].at_ns
+                start_ns = round_.events[0].time_ns
                 if offset_ns is not None:
                     at_ns = start_ns + offset_ns
                 if at_ns is not None and at_ns < start_ns:
@@ -426,7 +426,7 @@ class RunDirectory:
                     raise RunError(
                         f"the run begins at {begins}; {rfc3339.text(at_ns)} is before it"
                     )
-            end_ns = max(end_ns, round_.at_ns)
+            end_ns = max(end_ns, round_.time_ns)
             if start_ns is not None and at_ns is not None and at_ns <= end_ns:
                 return at_ns
         if start_ns is None or at_ns is None:

@@ -75,7 +75,7 @@ def with_responses(
     """
     following = next(answered, None)
     for round_ in rounds:
-        while following is not None and following.at_ns == round_.at_ns:
+        while following is not None and following.time_ns == round_.time_ns:
             round_.recorded.extend(following.recorded)
             following = next(answered, None)
         yield round_

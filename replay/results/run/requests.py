@@ -62,7 +62,7 @@ def select(
 def request(numbered: NumberedRound, session_id: str = SESSION_ID) -> service_pb2.RunRoundRequest:
     """Return a round as a request of its own."""
     made = service_pb2.RunRoundRequest(round=numbered.round)
-    made.stamp.session = session_id
+    made.stamp.session_id = session_id
     made.stamp.sequence = numbered.number
     return made
 
@@ -79,9 +79,9 @@ def _selected(rounds: Iterable[scheduler_pb2.Round], query: RoundsQuery) -> Iter
         return
     last: list[NumberedRound] = []
     for numbered in matching:
-        if numbered.round.at_ns > query.until_ns:
+        if numbered.round.time_ns > query.until_ns:
             break
-        if last and last[0].round.at_ns != numbered.round.at_ns:
+        if last and last[0].round.time_ns != numbered.round.time_ns:
             last.clear()
         last.append(numbered)
     yield from last
@@ -91,7 +91,7 @@ def _matches(numbered: NumberedRound, query: RoundsQuery) -> bool:
     number, round_ = numbered
     if query.numbers is not None and number not in query.numbers:
         return False
-    if query.uids is None or round_.at_ns in query.times_ns:
+    if query.uids is None or round_.time_ns in query.times_ns:
         return True
     return any(answer.pop.uid in query.uids for answer in round_.answers) or any(
         _uid(event) in query.uids for event in round_.events

@@ -144,7 +144,7 @@ class PodSpans:
 
         A cycle is linked to `within`, the exchange in which it was decided.
         """
-        at_ns = outcome.at_ns
+        at_ns = outcome.time_ns
         self._clock.reached(at_ns)
         links = (within,) if within is not None else ()
         if outcome.HasField("refusals"):
@@ -162,13 +162,13 @@ class PodSpans:
         verdicts = [_refusal(verdict) for verdict in refusals.verdicts]
         steps: list[dict[str, Attribute]] = [{} for _ in refusals.uids]
         for step in refusals.steps:
-            for place, wall_ns in zip(step.places, step.wall_ns, strict=True):
+            for place, wall_ns in zip(step.attempt_indexes, step.wall_duration_ns, strict=True):
                 steps[place][f"{_WALL_NS}.{step.name}"] = wall_ns
         for uid, place, attempts, wall_ns, walls_ns in zip(
             refusals.uids,
-            refusals.refused_by,
+            refusals.verdict_indexes,
             refusals.attempts,
-            refusals.wall_ns,
+            refusals.wall_duration_ns,
             steps,
             strict=True,
         ):
@@ -195,10 +195,10 @@ class PodSpans:
 
     def decided(self, decision: trace_pb2.Decision) -> None:
         """Take a decision's part in a pod's trace."""
-        self._clock.reached(decision.at_ns)
+        self._clock.reached(decision.time_ns)
         observed = decision.observed
         trace = self._traces.get(observed.object.uid)
-        at_ns = decision.at_ns
+        at_ns = decision.time_ns
         kind = observed.WhichOneof("observed")
         if kind == "preempted" or self._victims:
             self._follow_victim(kind, at_ns, observed, trace)
@@ -396,7 +396,7 @@ def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
     """Return a scheduling cycle's attributes, and its error where it ended in one."""
     attributes: dict[str, Attribute] = {"reprieve.attempt": outcome.attempts}
     error = ""
-    match outcome.WhichOneof("outcome"):
+    match outcome.WhichOneof("decision"):
         case "bind":
             bind = outcome.bind
             attributes["reprieve.outcome"] = "bound"
@@ -409,5 +409,5 @@ def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
             attributes["reprieve.outcome"] = "error"
             error = outcome.failure.message
     for phase in outcome.phases:
-        attributes[f"{_WALL_NS}.{phase.name}"] = phase.wall_ns
+        attributes[f"{_WALL_NS}.{phase.name}"] = phase.wall_duration_ns
     return attributes, error

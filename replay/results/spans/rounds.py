@@ -126,8 +126,8 @@ class RoundSpans:
         if context is None:
             return
         attributes: dict[str, Attribute] = {
-            "reprieve.at_ns": exchange.first.at_ns,
-            "reprieve.round": exchange.first.round,
+            "reprieve.at_ns": exchange.first.time_ns,
+            "reprieve.round": exchange.first.number,
             "reprieve.rounds": exchange.rounds,
             "reprieve.events": exchange.events,
             "reprieve.pods": exchange.pods,
@@ -144,8 +144,8 @@ class RoundSpans:
             )
         )
         for phase in exchange.phases:
-            self._step(phase.name, context, began_ns, phase.wall_ns, phase.pods)
-            began_ns += phase.wall_ns
+            self._step(phase.name, context, began_ns, phase.wall_duration_ns, phase.pods)
+            began_ns += phase.wall_duration_ns
         self._cycles(context, began_ns, exchange.steps)
 
     def stepped(

@@ -37,13 +37,13 @@ class DrainedNodes:
         index = self._last.get(node)
         if index is None or drain.step == "Cordoned":
             index = self._last[node] = len(self._rows)
-            self._rows.append(DrainedNode(node=node, step=drain.step, cordoned_ns=decision.at_ns))
+            self._rows.append(DrainedNode(node=node, step=drain.step, cordoned_ns=decision.time_ns))
         row = replace(self._rows[index], step=drain.step)
         if drain.step not in ("Cordoned", "Uncordoned"):
             is_over = drain.step != "Blocked"
             row = replace(
                 row,
-                took_ns=drain.took_ns if is_over else 0,
+                took_ns=drain.elapsed_duration_ns if is_over else 0,
                 evicted=drain.evicted,
                 message=drain.message,
             )

@@ -84,12 +84,12 @@ class Tally(DecisionCounts):
 
     def sent(self, round_: scheduler_pb2.Round) -> None:
         """Count a message to the scheduler; several can make one round."""
-        self.instants += self.first_ns is None or round_.at_ns != self.last_ns
-        self.rounds += self.first_ns is None or (round_.at_ns, round_.round) != self._last_round
+        self.instants += self.first_ns is None or round_.time_ns != self.last_ns
+        self.rounds += self.first_ns is None or (round_.time_ns, round_.number) != self._last_round
         if self.first_ns is None:
-            self.first_ns = round_.at_ns
-        self.last_ns = round_.at_ns
-        self._last_round = (round_.at_ns, round_.round)
+            self.first_ns = round_.time_ns
+        self.last_ns = round_.time_ns
+        self._last_round = (round_.time_ns, round_.number)
 
     def pod_added(self, pod: pod_pb2.Pod) -> None:
         """Count a pod that was created."""
@@ -118,7 +118,7 @@ class Tally(DecisionCounts):
         self.cycles += pods_of(outcomes)
         self.queue_exchanges += outcomes.queue_exchanges
         for phase in outcomes.phases:
-            self.step(phase.name, phase.wall_ns, phase.pods)
+            self.step(phase.name, phase.wall_duration_ns, phase.pods)
             self.batches += phase.name == QUEUE_EXCHANGE and phase.pods > 0
         for name, walls_ns in steps.items():
             step = self._step(name)
@@ -127,7 +127,7 @@ class Tally(DecisionCounts):
         for outcome in outcomes.outcomes:
             if outcome.HasField("refusals"):
                 refusals = outcome.refusals
-                self._refused(refusals.uids, refusals.refused_by, refusals.verdicts)
+                self._refused(refusals.uids, refusals.verdict_indexes, refusals.verdicts)
                 continue
             if outcome.warnings:
                 self.warnings.update(outcome.warnings)
@@ -192,7 +192,7 @@ class Tally(DecisionCounts):
                 self._preempted(observed)
             case "evicted":
                 signal, node = observed.evicted.signal or LOCAL_STORAGE, observed.evicted.node_name
-                self.loops.evicted(decision.at_ns, observed.object.uid, signal, node)
+                self.loops.evicted(decision.time_ns, observed.object.uid, signal, node)
             case "node_drain":
                 self.drains.take(decision)
             case "refused" if observed.refused.HasField("owner"):
@@ -219,7 +219,7 @@ class Tally(DecisionCounts):
         histogram = self.waited_ns.get(priority)
         if histogram is None:
             histogram = self.waited_ns[priority] = DurationHistogram()
-        histogram.record(observed.scheduled.waited_ns)
+        histogram.record(observed.scheduled.waited_duration_ns)
 
     def _preempted(self, observed: trace_pb2.Observed) -> None:
         by = observed.preempted.by

@@ -55,12 +55,12 @@ class HistoryRows:
         """Write the rows of all rounds, and of the state at their end."""
         for round_ in rounds:
             for event in round_.events:
-                self._reach(event.at_ns)
+                self._reach(event.time_ns)
                 self._workloads.sent(event)
                 change = self._state.take(event)
                 if change is not None:
                     self._write_change(change)
-            self._reach(round_.at_ns)
+            self._reach(round_.time_ns)
         self._write_usage(self.end_ns)
         if self.start_ns is not None:
             self._sample(self.end_ns)

@@ -73,7 +73,7 @@ class WorkloadTally:
 
     def sent(self, event: scheduler_pb2.Event) -> None:
         """Take an event that was sent to the scheduler."""
-        self._reach(event.at_ns)
+        self._reach(event.time_ns)
         match event.WhichOneof("event"):
             case "patch":
                 pod = self._pods.get(event.patch.pod.uid)
@@ -306,11 +306,11 @@ class WorkloadTally:
             self._counts[pod.owner_uid].succeeded += 1
 
     def _patch(self, pod: OwnedPod, patch: scheduler_pb2.PodPatch) -> None:
-        if not (patch.HasField("status") or patch.HasField("deletion_ns")):
+        if not (patch.HasField("status") or patch.HasField("deletion_time_ns")):
             return
         self._count(pod, -1)
         had_succeeded = pod.has_succeeded
-        pod.is_terminating |= patch.HasField("deletion_ns")
+        pod.is_terminating |= patch.HasField("deletion_time_ns")
         if patch.HasField("status"):
             pod.take(patch.status)
         self._count(pod, 1)

@@ -129,7 +129,7 @@ def workload_change(event: scheduler_pb2.Event) -> WorkloadChange | None:
     if case == "remove":
         if event.remove.kind not in _KINDS.values():
             return None
-        return WorkloadChange(event.at_ns, event.remove.uid, None)
+        return WorkloadChange(event.time_ns, event.remove.uid, None)
     if case not in ("add", "update"):
         return None
     holder = getattr(event, case)
@@ -158,4 +158,4 @@ def workload_change(event: scheduler_pb2.Event) -> WorkloadChange | None:
             workload.template.CopyFrom(template)
         case _:
             workload.wanted = replicas(message.spec)
-    return WorkloadChange(event.at_ns, meta.uid, workload)
+    return WorkloadChange(event.time_ns, meta.uid, workload)

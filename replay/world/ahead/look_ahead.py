@@ -30,7 +30,7 @@ from enum import IntEnum
 from typing import Protocol
 
 from replay.world.ahead.windows import Windows
-from replay.world.answers import check_goes_on
+from replay.world.answers import check_window_continues
 from replay.world.api.pod_record import PodRecord
 from replay.world.loop.replay import Replay
 from replay.world.loop.rounds import EVENTS_PER_MESSAGE
@@ -136,7 +136,7 @@ class LookAhead:
             self.rounds_ahead += 1
             _check_foreseen(self._ahead.popleft(), round_)
             return
-        window = self._windows.foresee(round_.at_ns) if self._is_foreseeable(round_) else ()
+        window = self._windows.foresee(round_.time_ns) if self._is_foreseeable(round_) else ()
         self._scheduler.send_round(round_, window)
         if window:
             self._ahead.extend(window)
@@ -148,8 +148,8 @@ class LookAhead:
         Raises AnswerError.
         """
         outcomes = self._scheduler.receive_outcomes()
-        check_goes_on(outcomes, is_followed=bool(self._ahead))
-        if not outcomes.goes_on:
+        check_window_continues(outcomes, is_followed=bool(self._ahead))
+        if not outcomes.window_continues:
             self._windows.close(len(self._ahead))
             self._ahead.clear()
         # A round with pods left is continued, and only its last part says what may wait.
@@ -175,7 +175,7 @@ def _urgency(
     """Return how soon an event must be sent; the contract's MayWait states the rule."""
     if pod is None:
         return Urgency.NOW if event.HasField("tick") else Urgency.CHANGE
-    if event.HasField("patch") and not event.patch.HasField("deletion_ns"):
+    if event.HasField("patch") and not event.patch.HasField("deletion_time_ns"):
         if pod.is_terminating and not pod.node_name:
             return Urgency.NOW
         return Urgency.CHANGE if ends_nomination or pod.is_terminal else Urgency.STATUS
@@ -186,8 +186,8 @@ def _urgency(
 def _check_foreseen(foreseen: Foreseen, round_: scheduler_pb2.Round) -> None:
     """Assert that a round is the one that was sent ahead; the scheduler has decided it already."""
     events, sent = len(round_.events), len(foreseen.confirmations) + len(foreseen.round.events)
-    if (round_.at_ns, events) != (foreseen.round.at_ns, sent):
+    if (round_.time_ns, events) != (foreseen.round.time_ns, sent):
         raise AssertionError(
-            f"the round at {round_.at_ns} ns with {events} events is not the one that was sent "
-            f"ahead, at {foreseen.round.at_ns} ns with {sent} events"
+            f"the round at {round_.time_ns} ns with {events} events is not the one that was sent "
+            f"ahead, at {foreseen.round.time_ns} ns with {sent} events"
         )

@@ -155,7 +155,7 @@ class Windows:
                 case "template":
                     self._replay.inputs.add_template(record.template)
                 case "pod_create":
-                    self._admitted.admit(record.at_ns, record)
+                    self._admitted.admit(record.time_ns, record)
                 case _:
                     return
 
@@ -208,7 +208,7 @@ class Windows:
                 return
             if pods:
                 foreseen = Foreseen(confirmations=confirmations)
-                foreseen.round.at_ns = instant.at_ns
+                foreseen.round.time_ns = instant.at_ns
                 foreseen.round.events.extend(events)
                 yield foreseen
                 confirmations = self._bind(instant.at_ns, [admitted.pod for admitted in pods])
@@ -219,14 +219,14 @@ class Windows:
         records, planned = self._replay.source.ahead(), self._replay.timeline.ahead()
         record, action = next(records, None), next(planned, None)
         while True:
-            times = [] if record is None else [record.at_ns]
+            times = [] if record is None else [record.time_ns]
             times += [] if action is None else [action[0]]
             times += [self._planned[0].at_ns] if self._planned else []
             if not times:
                 return
             at_ns = min(times)
             instant = _Instant(at_ns, [], [])
-            while record is not None and record.at_ns <= at_ns:
+            while record is not None and record.time_ns <= at_ns:
                 instant.records.append(record)
                 record = next(records, None)
             while action is not None and action[0] <= at_ns:

@@ -203,7 +203,7 @@ class Cluster:
         set_time(meta.deletion_timestamp, deletion_ns)
         meta.deletion_grace_period_seconds = grace_s
         event = status_event(now_ns, pod.message)
-        event.patch.deletion_ns = deletion_ns
+        event.patch.deletion_time_ns = deletion_ns
         self._delist(pod)
         self._add_event(event, pod)
         self._pod_changed(pod)
@@ -235,7 +235,7 @@ class Cluster:
             self._enlist(pod)
         elif not pod.is_terminal:
             self._snapshot_changed()
-        event = scheduler_pb2.Event(at_ns=now_ns)
+        event = scheduler_pb2.Event(time_ns=now_ns)
         event.update.pod.CopyFrom(pod.message)
         self._add_event(event, pod)
         self._pod_changed(pod)
@@ -255,7 +255,7 @@ class Cluster:
         self._leave(pod)
         if pod.node_name:
             drop(self.pods_by_node, pod.node_name, pod.uid)
-        self._add_event(scheduler_pb2.Event(at_ns=now_ns, remove=pod.object_ref()), pod)
+        self._add_event(scheduler_pb2.Event(time_ns=now_ns, remove=pod.object_ref()), pod)
         self._pod_changed(pod)
 
     def has_pod(self, uid: str) -> bool:
@@ -320,7 +320,7 @@ class Cluster:
         if not node.metadata.HasField("creation_timestamp"):
             set_time(node.metadata.creation_timestamp, now_ns)
         stamp(node.metadata, stored)
-        event = scheduler_pb2.Event(at_ns=now_ns)
+        event = scheduler_pb2.Event(time_ns=now_ns)
         (event.add if stored is None else event.update).node.CopyFrom(node)
         self._add_event(event)
         self.changed.nodes[name] = None
@@ -331,14 +331,14 @@ class Cluster:
         node = self.nodes.pop(name)
         self.changed.nodes[name] = None
         ref = meta_pb2.ObjectReference(kind="Node", name=name, uid=node.metadata.uid)
-        self._add_event(scheduler_pb2.Event(at_ns=now_ns, remove=ref))
+        self._add_event(scheduler_pb2.Event(time_ns=now_ns, remove=ref))
         self._snapshot_changed()
 
     # Ticks
 
     def tick(self, now_ns: int) -> None:
         """Add the event for the wake-up time that the scheduler requested."""
-        event = scheduler_pb2.Event(at_ns=now_ns)
+        event = scheduler_pb2.Event(time_ns=now_ns)
         event.tick.SetInParent()
         self._add_event(event)
 
@@ -350,7 +350,7 @@ class Cluster:
         stored = self.budgets.get(key)
         self.budgets[key] = budget
         stamp(budget.metadata, stored)
-        event = scheduler_pb2.Event(at_ns=now_ns)
+        event = scheduler_pb2.Event(time_ns=now_ns)
         (event.add if stored is None else event.update).pod_disruption_budget.CopyFrom(budget)
         self._add_event(event)
 
@@ -360,11 +360,11 @@ class Cluster:
         self.spent_budgets.forget(key)
         if budget is not None:
             ref = object_ref("PodDisruptionBudget", budget.metadata)
-            self._add_event(scheduler_pb2.Event(at_ns=now_ns, remove=ref))
+            self._add_event(scheduler_pb2.Event(time_ns=now_ns, remove=ref))
 
     def put_other(self, now_ns: int, message: object_pb2.KubernetesObject, *, is_new: bool) -> None:
         """Add or replace an object that only the scheduler reads."""
-        event = scheduler_pb2.Event(at_ns=now_ns)
+        event = scheduler_pb2.Event(time_ns=now_ns)
         sent = event.add if is_new else event.update
         sent.CopyFrom(message)
         content = getattr(sent, sent.WhichOneof("object") or "")
@@ -376,7 +376,7 @@ class Cluster:
     def remove_other(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
         """Remove an object that only the scheduler reads."""
         self._others.pop(_other_key(ref.kind, ref), None)
-        self._add_event(scheduler_pb2.Event(at_ns=now_ns, remove=ref))
+        self._add_event(scheduler_pb2.Event(time_ns=now_ns, remove=ref))
 
     def take_events(self) -> list[scheduler_pb2.Event]:
         """Return the events of the next round; later ones belong to the round after it."""

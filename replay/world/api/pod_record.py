@@ -209,14 +209,14 @@ def new_pod(
         life=life,
         owner_uid=controller_uid(meta),
     )
-    event = scheduler_pb2.Event(at_ns=now_ns)
+    event = scheduler_pb2.Event(time_ns=now_ns)
     event.add.pod.CopyFrom(message)
     return pod, event
 
 
 def status_event(now_ns: int, pod: pod_pb2.Pod) -> scheduler_pb2.Event:
     """Return the event that patches a pod's status, and give the pod its next version."""
-    event, meta = scheduler_pb2.Event(at_ns=now_ns), pod.metadata
+    event, meta = scheduler_pb2.Event(time_ns=now_ns), pod.metadata
     patch = event.patch
     patch.resource_version = stamp(meta, pod)
     ref = patch.pod

@@ -110,7 +110,7 @@ class Drains(Controller):
                 names.append(name)
         drain = _Drain(options=action.drain, waiting=self._ordered(names, action.drain.order))
         self._drains.append(drain)
-        if not drain.options.HasField("uncordon_after_ns"):
+        if not drain.options.HasField("uncordon_delay_duration_ns"):
             for name in drain.waiting:
                 self._cordon(now_ns, name)
         self._go_on(now_ns, drain)
@@ -292,9 +292,11 @@ class Drains(Controller):
         text = f"waited for budgets: {text}" if text else ""
         self._journal.node_drain(now_ns, name, "Drained", took_ns, evicted, text)
         options = drained.drain.options
-        if options.HasField("uncordon_after_ns"):
+        if options.HasField("uncordon_delay_duration_ns"):
             drained.is_drained = True
-            self._timeline.plan(now_ns + options.uncordon_after_ns, ActionKind.UNCORDON, name)
+            self._timeline.plan(
+                now_ns + options.uncordon_delay_duration_ns, ActionKind.UNCORDON, name
+            )
         else:
             self._end(now_ns, name)
 

@@ -163,9 +163,9 @@ def finish_ns(life: trace_pb2.PodLife, running_ns: int) -> int | None:
 
     A recorded run that was cut short (censored) has no end.
     """
-    if life.censored or not life.HasField("service_time_ns"):
+    if life.censored or not life.HasField("service_duration_ns"):
         return None
-    return running_ns + life.service_time_ns
+    return running_ns + life.service_duration_ns
 
 
 def restarts(pod: PodRecord) -> bool:

@@ -65,7 +65,7 @@ class EvictionLookAhead(WorldPart):
         node.crossed = self._crossed(now_ns, node_name)
         node.least = None
         if result.HasField("calm") and not node.crossed:
-            node.least = {least.signal: least.amount for least in result.calm.least}
+            node.least = {least.signal: least.amount for least in result.calm.min_available}
             if amounts:
                 node.least[MEMORY] = max(node.least.get(MEMORY, 0), max(amounts) + 1)
         self.plan(now_ns, node_name)

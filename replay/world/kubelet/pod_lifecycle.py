@@ -164,8 +164,8 @@ class PodLifecycle(Controller):
         annotated_usage(message.metadata.annotations)
         wanted_ns = self._models.service_time_ns
         ends = message.spec.restart_policy in _RUNS_TO_COMPLETION
-        if wanted_ns is not None and ends and not life.HasField("service_time_ns"):
-            life.service_time_ns = wanted_ns
+        if wanted_ns is not None and ends and not life.HasField("service_duration_ns"):
+            life.service_duration_ns = wanted_ns
             life.exit_code = life.exit_code
 
     def _take_up(self, now_ns: int, pod: PodRecord) -> None:
@@ -304,7 +304,7 @@ class PodLifecycle(Controller):
             for pod in self._cluster.pods.values()
             if pod.message.spec.restart_policy in _RUNS_TO_COMPLETION
             and pod.running_ns is not None
-            and not (pod.life.HasField("service_time_ns") or pod.life.censored)
+            and not (pod.life.HasField("service_duration_ns") or pod.life.censored)
             and not (pod.is_terminal or pod.is_terminating)
         ]
         if keys:
@@ -331,8 +331,8 @@ class PodLifecycle(Controller):
 
     def start_delay_ns(self, now_ns: int, pod: PodRecord) -> int:
         """Return the time from now until a pod's containers run, ns; this begins image pulls."""
-        if pod.life.HasField("start_delay_ns"):
-            return pod.life.start_delay_ns
+        if pod.life.HasField("start_delay_duration_ns"):
+            return pod.life.start_delay_duration_ns
         pulled_ns = self.images.ready_ns(now_ns, pod.message)
         return pulled_ns - now_ns + self._models.start_delay_ns
 
@@ -442,8 +442,8 @@ class PodLifecycle(Controller):
         if pod.stopping_ns is None:
             pod.stopping_ns = now_ns
         wanted_ns: int | None = self._models.shutdown_ns
-        if pod.life.HasField("shutdown_ns"):
-            wanted_ns = pod.life.shutdown_ns
+        if pod.life.HasField("shutdown_duration_ns"):
+            wanted_ns = pod.life.shutdown_duration_ns
         if pod.running_ns is None:
             kill_ns = now_ns
         exit_ns = kill_ns if wanted_ns is None else pod.stopping_ns + wanted_ns

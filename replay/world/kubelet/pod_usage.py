@@ -39,7 +39,7 @@ class UsageProfile:
     def __init__(self, profile: trace_pb2.UsageProfile) -> None:
         self.profile = profile
         self._segments = list(profile.segments)
-        self._offsets = int64s([segment.offset_ns for segment in self._segments])
+        self._offsets = int64s([segment.offset_duration_ns for segment in self._segments])
         by_container = [
             {container.name: container.memory_bytes for container in segment.containers}
             for segment in self._segments

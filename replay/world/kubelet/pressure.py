@@ -326,7 +326,7 @@ class NodePressure(Controller):
         operation = eviction_service_pb2.Operation()
         step = operation.step
         step.node_name = node_name
-        step.at_ns = now_ns
+        step.time_ns = now_ns
         step.observations.CopyFrom(self._observe(now_ns, node_name, pods))
         node = self._node(node_name)
         uids = frozenset(pod.uid for pod in pods)
@@ -372,7 +372,7 @@ class NodePressure(Controller):
             not (result.quiet or result.HasField("calm"))
             and self._timeline.planned_ns(ActionKind.STEP, node_name) is None
         ):
-            at_ns = max(result.next_step_ns, now_ns + SECOND_NS)
+            at_ns = max(result.next_step_time_ns, now_ns + SECOND_NS)
             if not by_loop:
                 at_ns = self._next_step_ns(now_ns, node_name)
             is_idle = _would_repeat(now_ns, result) or node_name in self._evicts_replacements
@@ -429,7 +429,9 @@ def _would_repeat(now_ns: int, result: eviction_pb2.StepResult) -> bool:
     They do where no pod was evicted although each threshold met was met for its grace period, and
     each condition that holds was observed just now.
     """
-    observed_ns = {condition.name: condition.at_ns for condition in result.condition_last_observed}
+    observed_ns = {
+        condition.name: condition.time_ns for condition in result.condition_last_observed
+    }
     holding = [condition.type for condition in result.conditions if condition.status == "True"]
     return (
         not result.evictions

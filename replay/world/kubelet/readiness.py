@@ -30,9 +30,9 @@ class Readiness(WorldPart):
 
     def delay_ns(self, pod: PodRecord) -> int | None:
         """Return the time from Running to Ready, ns; None for a pod that never becomes ready."""
-        if not pod.life.HasField("ready_delay_ns"):
+        if not pod.life.HasField("ready_delay_duration_ns"):
             return self._models.ready_delay_ns
-        return pod.life.ready_delay_ns if pod.life.ready_delay_ns >= 0 else None
+        return pod.life.ready_delay_duration_ns if pod.life.ready_delay_duration_ns >= 0 else None
 
     def started(self, now_ns: int, pod: PodRecord, *, is_first: bool) -> conditions.Write:
         """Return what writes that containers run, and plan when they are ready.

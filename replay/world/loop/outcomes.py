@@ -58,7 +58,7 @@ class OutcomeExecutor:
     def _apply(self, now_ns: int, outcome: scheduler_pb2.Outcome) -> scheduler_pb2.Answer:
         answer = scheduler_pb2.Answer(pop=outcome.pop)
         pod = self._cluster.pods.get(outcome.pop.uid)
-        match outcome.WhichOneof("outcome"):
+        match outcome.WhichOneof("decision"):
             case "bind":
                 self._bind(now_ns, pod, outcome, answer)
             case "unschedulable":
@@ -105,7 +105,7 @@ class OutcomeExecutor:
     def _refusals(self, now_ns: int, refusals: scheduler_pb2.Refusals) -> None:
         reasons = [(verdict.message, _nominated(verdict)) for verdict in refusals.verdicts]
         pods = self._cluster.pods
-        attempted = zip(refusals.uids, refusals.attempts, refusals.refused_by, strict=True)
+        attempted = zip(refusals.uids, refusals.attempts, refusals.verdict_indexes, strict=True)
         for uid, attempts, place in attempted:
             pod = pods.get(uid)
             if pod is not None:

@@ -33,7 +33,7 @@ class RecordSource:
         """Return the time of the next record, ns since the Unix epoch; None after the last."""
         if not self._coming:
             next(self.ahead(), None)
-        return self._coming[0].at_ns if self._coming else None
+        return self._coming[0].time_ns if self._coming else None
 
     def ahead(self) -> Iterator[trace_pb2.Record]:
         """Yield the next records, which are taken later; none may be taken meanwhile."""
@@ -48,5 +48,5 @@ class RecordSource:
             record = self._coming.popleft()
             self._taken += 1
             if record.HasField("header"):
-                self.window_end_ns = record.header.window_end_ns
+                self.window_end_ns = record.header.window_end_time_ns
             yield record

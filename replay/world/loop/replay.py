@@ -215,14 +215,14 @@ class Replay:
         for outcomes in self.stream.outcomes(self.cluster.take_events()):
             self._apply(now_ns, self._costs.ready(now_ns, outcomes.outcomes))
             self._wakeup_ns = (
-                outcomes.next_wakeup_ns if outcomes.HasField("next_wakeup_ns") else None
+                outcomes.next_wakeup_time_ns if outcomes.HasField("next_wakeup_time_ns") else None
             )
 
     def _apply(self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]) -> None:
         """Carry out outcomes; the next round answers them, before its first event."""
         answers = self._outcomes.apply(now_ns, outcomes)
         waiting = self.cluster.events[:1]
-        self.stream.add_answers(waiting[0].at_ns if waiting else now_ns, answers)
+        self.stream.add_answers(waiting[0].time_ns if waiting else now_ns, answers)
 
     def _take_due(self, now_ns: int, source: RecordSource) -> None:
         """Take what is due: records, then actions."""

@@ -93,7 +93,7 @@ class RoundStream:
     def add_answers(self, at_ns: int, answers: Sequence[scheduler_pb2.Answer]) -> None:
         """Add answers to outcomes, of a time at most that of the next round's first event."""
         for answer in answers:
-            answer.at_ns = at_ns
+            answer.time_ns = at_ns
         self._answers += answers
         self.has_refusals |= any(answer.refused for answer in answers)
 
@@ -124,7 +124,7 @@ class RoundStream:
         while self._unanswered:
             round_ = self._unanswered.popleft()
             outcomes = self.scheduler.receive_outcomes()
-            check_outcomes(outcomes, round_.at_ns, self._sent)
+            check_outcomes(outcomes, round_.time_ns, self._sent)
             self.awaits_effects = outcomes.awaits_effects
             self._pods_left = outcomes.more and (self._one_by_one or self.awaits_effects)
             if outcomes.more and not self._pods_left:
@@ -152,7 +152,9 @@ class RoundStream:
         return message
 
     def _message(self) -> scheduler_pb2.Round:
-        return scheduler_pb2.Round(at_ns=self._at_ns, round=self._number, max_pods=self._max_pods)
+        return scheduler_pb2.Round(
+            time_ns=self._at_ns, number=self._number, max_pods=self._max_pods
+        )
 
     def _send(self, round_: scheduler_pb2.Round) -> None:
         self.messages += 1

@@ -59,7 +59,7 @@ def node_state(name: str, manager: Manager, at_ns: int) -> eviction_pb2.NodeStat
         first_observed=_threshold_times(state.first_observed_ns),
         condition_last_observed=_condition_times(state.condition_last_observed_ns),
         thresholds=map(threshold_to_message, manager.watched_now),
-        at_ns=at_ns if at_ns >= 0 else None,
+        time_ns=at_ns if at_ns >= 0 else None,
         awaits_reclaim=manager.is_waiting,
     )
     put_all(node_conditions(state.conditions), message.conditions)
@@ -76,7 +76,7 @@ def _step_result(step: StepResult, result: OperationResult) -> eviction_pb2.Step
         condition_last_observed=_condition_times(step.condition_last_observed_ns),
         ranking=map(_ranked, step.ranking[:RANKING_MAX]),
         node_events=map(_event, step.events),
-        next_step_ns=step.next_step_ns,
+        next_step_time_ns=step.next_step_ns,
         quiet=step.quiet,
         error=step.error,
         signal=None if step.signal is None else step.signal.value,
@@ -89,7 +89,7 @@ def _step_result(step: StepResult, result: OperationResult) -> eviction_pb2.Step
 
 
 def _calm(amounts: Mapping[Signal, int] | None) -> eviction_pb2.Calm | None:
-    return None if amounts is None else eviction_pb2.Calm(least=_amounts(amounts.items()))
+    return None if amounts is None else eviction_pb2.Calm(min_available=_amounts(amounts.items()))
 
 
 def _amounts(amounts: Iterable[tuple[Signal, int]]) -> list[eviction_pb2.SignalAmount]:
@@ -138,13 +138,13 @@ def _event(event: NodeEvent) -> eviction_pb2.NodeEvent:
 
 def _threshold_times(times_ns: Mapping[Threshold, int]) -> list[eviction_pb2.SignalTime]:
     return [
-        eviction_pb2.SignalTime(name=str(threshold), at_ns=at_ns)
+        eviction_pb2.SignalTime(name=str(threshold), time_ns=at_ns)
         for threshold, at_ns in times_ns.items()
     ]
 
 
 def _condition_times(times_ns: Mapping[ConditionType, int]) -> list[eviction_pb2.SignalTime]:
     return [
-        eviction_pb2.SignalTime(name=condition.value, at_ns=at_ns)
+        eviction_pb2.SignalTime(name=condition.value, time_ns=at_ns)
         for condition, at_ns in times_ns.items()
     ]

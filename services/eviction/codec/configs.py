@@ -67,7 +67,7 @@ def config_to_message(config: EvictionConfig) -> eviction_pb2.EvictionConfig:
         soft_grace=config.soft_grace,
         minimum_reclaim=config.min_reclaim,
         enforce_node_allocatable=config.enforce_node_allocatable,
-        pressure_transition_ns=config.pressure_transition_ns,
+        pressure_transition_duration_ns=config.pressure_transition_ns,
         max_pod_grace_period_seconds=config.max_pod_grace_s or None,
         dedicated_image_fs=config.dedicated_imagefs,
         split_container_fs=config.split_containerfs,
@@ -83,8 +83,8 @@ def threshold_to_message(threshold: Threshold) -> eviction_pb2.Threshold:
     return eviction_pb2.Threshold(
         signal=threshold.signal.value,
         quantity="" if value.quantity is None else str(value.quantity),
-        percentage=None if value.quantity is not None else value.percentage,
-        grace_ns=threshold.grace_ns or None,
+        capacity_ratio=None if value.quantity is not None else value.percentage,
+        grace_period_duration_ns=threshold.grace_ns or None,
         minimum_reclaim="" if reclaim is None else str(reclaim),
         text=str(threshold),
     )
@@ -133,7 +133,7 @@ def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionCo
                 f"{field}.enforce_node_allocatable[{index}]",
                 f'unknown value "{level}": use one of {names}',
             )
-    for name in ("pressure_transition_ns", "max_pod_grace_period_seconds"):
+    for name in ("pressure_transition_duration_ns", "max_pod_grace_period_seconds"):
         if getattr(message, name) < 0:
             raise FieldError(f"{field}.{name}", "must not be negative")
     hard = dict(message.hard)
@@ -145,8 +145,8 @@ def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionCo
         min_reclaim=dict(message.minimum_reclaim),
         enforce_node_allocatable=tuple(message.enforce_node_allocatable),
         pressure_transition_ns=(
-            message.pressure_transition_ns
-            if message.HasField("pressure_transition_ns")
+            message.pressure_transition_duration_ns
+            if message.HasField("pressure_transition_duration_ns")
             else EvictionConfig().pressure_transition_ns
         ),
         max_pod_grace_s=message.max_pod_grace_period_seconds,

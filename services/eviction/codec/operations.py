@@ -50,15 +50,15 @@ def step_from_message(
         pod_from_message(pod, field=f"{field}.pods[{index}]")
         for index, pod in enumerate(message.pods)
     )
-    if message.at_ns < 0:
-        raise FieldError(f"{field}.at_ns", f"{message.at_ns} ns lies before the Unix epoch")
-    check_time_ns(f"{field}.at_ns", message.at_ns)
+    if message.time_ns < 0:
+        raise FieldError(f"{field}.time_ns", f"{message.time_ns} ns lies before the Unix epoch")
+    check_time_ns(f"{field}.time_ns", message.time_ns)
     if not message.summary_failed and not message.HasField("observations"):
         raise FieldError(f"{field}.observations", "is required without summary_failed")
     return StepNode(
         field=field,
         node_name=required_node(message.node_name, field),
-        now_ns=clock() if clock and not message.at_ns else message.at_ns,
+        now_ns=clock() if clock and not message.time_ns else message.time_ns,
         statistics=None if message.summary_failed else _statistics(message.observations, field),
         pods=pods,
         active_uids=tuple(message.active_uids),

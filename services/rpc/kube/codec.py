@@ -225,8 +225,8 @@ def apply_patch(pod: pod_pb2.Pod, patch: PodPatch) -> None:
         pod.spec.node_name = patch.node_name
     if patch.HasField("status"):
         pod.status.CopyFrom(patch.status)
-    if patch.HasField("deletion_ns"):
-        set_time(pod.metadata.deletion_timestamp, patch.deletion_ns)
+    if patch.HasField("deletion_time_ns"):
+        set_time(pod.metadata.deletion_timestamp, patch.deletion_time_ns)
 
 
 def object_to_json(message: Message) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class ForeseenHeads:
             match operation.WhichOneof("operation"):
                 # A gated pod is no head, and only the queue compares sort keys.
                 case "add" if not (operation.add.gates or operation.add.sort_key):
-                    added[operation.add.pod.metadata.uid] = operation.at_ns
+                    added[operation.add.pod.metadata.uid] = operation.time_ns
                 case "delete_pod":
                     added.pop(operation.delete_pod.uid, None)
                 case "done":

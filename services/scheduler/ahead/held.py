@@ -128,7 +128,7 @@ def _without(
             if passing is None:
                 passing = queue_pb2.Operation()
                 passing.pass_through.first_cycle = cycle
-            passing.at_ns = operation.at_ns
+            passing.time_ns = operation.time_ns
             passing.pass_through.pods += pods
         elif place not in dropped:
             if passing is not None:

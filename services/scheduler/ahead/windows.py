@@ -67,8 +67,8 @@ def read_window(
             raise FieldError(f"{field}.round", "is required")
         if round_.answers or round_.recorded or round_.events_only:
             raise FieldError(f"{field}.round", "has events alone and takes pods")
-        if round_.at_ns < since_ns:
-            raise out_of_turn(f"{field}.round", round_.at_ns, since_ns, round_.at_ns)
+        if round_.time_ns < since_ns:
+            raise out_of_turn(f"{field}.round", round_.time_ns, since_ns, round_.time_ns)
         confirmed = []
         for _, change in intake.read_events(
             foreseen.confirmations, since_ns, since_ns, f"{field}.confirmations"
@@ -76,11 +76,13 @@ def read_window(
             if not isinstance(change, PatchPod):
                 raise FieldError(f"{field}.confirmations", "are patches of pods")
             confirmed.append(change)
-        changes = intake.read_events(round_.events, since_ns, round_.at_ns, f"{field}.round.events")
-        brought = RoundInput(round_.at_ns, (), changes, round_.max_pods or ALL_PODS)
+        changes = intake.read_events(
+            round_.events, since_ns, round_.time_ns, f"{field}.round.events"
+        )
+        brought = RoundInput(round_.time_ns, (), changes, round_.max_pods or ALL_PODS)
         bound = [change.patch.pod.uid for change in confirmed if _confirms(change)]
         rounds.append(ForeseenRound(since_ns, bound, confirmed, brought))
-        since_ns = round_.at_ns
+        since_ns = round_.time_ns
     return rounds
 
 

@@ -83,9 +83,9 @@ class ExtenderAnswers:
 
         A round of events alone is a part of the one that follows, whatever the time of either.
         """
-        if self._instant_ns not in {None, round_.at_ns}:
+        if self._instant_ns not in {None, round_.time_ns}:
             self._recorded.clear()
-        self._instant_ns = None if round_.events_only else round_.at_ns
+        self._instant_ns = None if round_.events_only else round_.time_ns
         for attempt in round_.recorded:
             self._recorded[attempt.pod.uid, attempt.attempt] = attempt.answers
 

@@ -4,7 +4,7 @@ import { OperationSchema } from "./gen/ts/reprieve/queue/v1beta1/queue_pb";
 import { ApplyRequestSchema, QueueService } from "./gen/ts/reprieve/queue/v1beta1/queue_service_pb";
 
 const operation = create(OperationSchema, {
-  atNs: 1_700_000_000_000_000_001n,
+  timeNs: 1_700_000_000_000_000_001n,
   operation: { case: "deletePod", value: { uid: "uid-a", name: "a" } },
 });
 const request = create(ApplyRequestSchema, { stamp: { sequence: 1n }, operations: [operation] });

@@ -23,7 +23,7 @@ def large_batch() -> list[pb.Operation]:
 
 def _step(node_name: str, at_s: int) -> pb.Step:
     """Return a step of a node under memory pressure; after its first, pods go by UID."""
-    step = pb.Step(node_name=node_name, at_ns=at_s * S)
+    step = pb.Step(node_name=node_name, time_ns=at_s * S)
     memory = step.observations.memory
     memory.available_bytes, memory.working_set_bytes, memory.time_ns = GI // 2, GI, at_s * S
     for number in range(_PODS):

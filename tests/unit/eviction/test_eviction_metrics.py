@@ -24,7 +24,7 @@ def metrics(config: ev.EvictionConfig, *operations: pb.Operation) -> dict[str, f
     servicer = EvictionServicer()
     request = pb.CreateSessionRequest(config=config)
     opened = asyncio.run(servicer.CreateSession(request, NO_CONTEXT))
-    stamp = session_pb2.Stamp(session=opened.session, sequence=1)
+    stamp = session_pb2.Stamp(session_id=opened.session_id, sequence=1)
     servicer.apply(pb.ApplyRequest(stamp=stamp, operations=operations))
     return {series: value for series, value in samples(servicer.collect).items() if value}
 
@@ -34,7 +34,7 @@ def step(
 ) -> pb.Operation:
     """Return a step over pods whose statistics are 3 s old."""
     operation = pb.Operation()
-    operation.step.node_name, operation.step.at_ns = "n", at_s * S
+    operation.step.node_name, operation.step.time_ns = "n", at_s * S
     operation.step.pods.extend(pods)
     seen = operation.step.observations
     seen.memory.available_bytes, seen.memory.working_set_bytes = available_gi * GI, GI

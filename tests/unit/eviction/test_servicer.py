@@ -37,7 +37,7 @@ class Caller:
 
     def send(self, *operations: pb.Operation) -> pb.ApplyResponse:
         """Send a batch; a refused one leaves the sequence as it is."""
-        stamp = session_pb2.Stamp(session=self.opened.session, sequence=self.sequence + 1)
+        stamp = session_pb2.Stamp(session_id=self.opened.session_id, sequence=self.sequence + 1)
         request = pb.ApplyRequest(stamp=stamp, operations=operations)
         answer = asyncio.run(self.servicer.Apply(request, NO_CONTEXT))
         self.sequence += 1
@@ -58,7 +58,7 @@ class Caller:
 
     def states(self) -> list[ev.NodeState]:
         """Return the whole state."""
-        stamp = session_pb2.Stamp(session=self.opened.session)
+        stamp = session_pb2.Stamp(session_id=self.opened.session_id)
 
         async def parts() -> list[pb.GetStateResponse]:
             request = session_pb2.GetStateRequest(stamp=stamp)
@@ -79,7 +79,7 @@ def _pod(name: str, **requests: str) -> pod_pb2.Pod:
 def _step(at_s: int, available_gi: float, *pods: str, active: tuple[str, ...] = ()) -> pb.Step:
     return pb.Step(
         node_name="n",
-        at_ns=at_s * S,
+        time_ns=at_s * S,
         observations=ev.Observations(
             memory=ev.MemoryStats(
                 available_bytes=int(available_gi * GI), working_set_bytes=4 * GI, time_ns=at_s * S
@@ -161,7 +161,10 @@ def test_a_refused_step_names_its_field_and_makes_no_node(step: pb.Step, field: 
             ev.EvictionConfig(enforce_node_allocatable=["pods", "x"]),
             "config.enforce_node_allocatable[1]",
         ),
-        (ev.EvictionConfig(pressure_transition_ns=-1), "config.pressure_transition_ns"),
+        (
+            ev.EvictionConfig(pressure_transition_duration_ns=-1),
+            "config.pressure_transition_duration_ns",
+        ),
         (ev.EvictionConfig(max_pod_grace_period_seconds=-1), "config.max_pod_grace_period_seconds"),
         (ev.EvictionConfig(kubelet_configuration="x", use_defaults=True), "config.use_defaults"),
         (ev.EvictionConfig(kubelet_configuration="x"), "config.kubelet_configuration"),
@@ -182,7 +185,7 @@ def test_a_session_answers_the_rules_in_force() -> None:
     """Defaults filled in, and the same again where it is given back."""
     opened = Caller(ev.EvictionConfig(use_defaults=True)).opened
     assert opened.config.rules == "v1.32"
-    assert opened.config.pressure_transition_ns == 300 * S
+    assert opened.config.pressure_transition_duration_ns == 300 * S
     assert opened.config.local_storage_isolation
     assert (len(opened.thresholds), opened.resumable) == (5, True)
     assert Caller(opened.config).opened.config == opened.config
@@ -237,7 +240,7 @@ def test_a_longer_transition_brings_a_condition_back_also_on_a_calm_node() -> No
     for at_s, available_gi in ((0, 0.5), (400, 4), (410, 4)):
         answer = caller.step(_step(at_s, available_gi))
     assert answer.step.quiet
-    config = ev.EvictionConfig(pressure_transition_ns=1000 * S)
+    config = ev.EvictionConfig(pressure_transition_duration_ns=1000 * S)
     config.MergeFrom(HARD)
     caller.configure(config)
     result = caller.step(_step(420, 4)).step
@@ -250,7 +253,7 @@ def test_a_live_session_dates_a_step_on_arrival(monkeypatch: pytest.MonkeyPatch)
     live, replayed = Caller(HARD, live=True), Caller(HARD)
     for caller in (live, replayed):
         caller.step(_step(0, 4))
-    assert (live.state().at_ns, replayed.state().at_ns) == (7 * S, 0)
+    assert (live.state().time_ns, replayed.state().time_ns) == (7 * S, 0)
 
 
 def test_a_batch_with_too_large_an_answer_is_done_in_part() -> None:

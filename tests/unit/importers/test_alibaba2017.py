@@ -30,7 +30,7 @@ def _imported(path: Path, **tables: str) -> list[Record]:
 
 
 def _creates(records: list[Record]) -> list[tuple[float, PodCreate]]:
-    return [(r.at_ns / S, r.pod_create) for r in records if r.HasField("pod_create")]
+    return [(r.time_ns / S, r.pod_create) for r in records if r.HasField("pod_create")]
 
 
 def test_machines_are_added_cordoned_and_lost(tmp_path: Path) -> None:
@@ -43,7 +43,7 @@ def test_machines_are_added_cordoned_and_lost(tmp_path: Path) -> None:
         "memory": str(1 << 39),
         "pods": "1000",
     }
-    assert (records[5].at_ns, records[5].update.node.spec.unschedulable) == (100 * S, True)
+    assert (records[5].time_ns, records[5].update.node.spec.unschedulable) == (100 * S, True)
     assert [(issue.kind, issue.count) for issue in issues(records)] == [("no-recovery", 2)]
 
 
@@ -66,7 +66,7 @@ def test_instances_of_a_task_are_pods_of_its_length(tmp_path: Path) -> None:
         (20, "batch-3-4-0"),
         (20, "batch-3-4-1"),
     ]
-    assert [each.life.service_time_ns // S for _, each in found] == [5, 30, 30]
+    assert [each.life.service_duration_ns // S for _, each in found] == [5, 30, 30]
     assert [each.life.fails for _, each in found] == [True, False, False]
     requests = found[1][1].pod.spec.containers[0].resources.requests
     assert dict(requests) == {"cpu": "500m", "memory": str(1 << 36)}
@@ -81,8 +81,8 @@ def test_tasks_that_have_no_whole_life_are_counted(tmp_path: Path) -> None:
     )
     records = _imported(tmp_path, batch_task=text)
     lives = {each.pod.metadata.name: each.life for _, each in _creates(records)}
-    assert lives["batch-1-3-0"].service_time_ns == 4 * S
-    assert lives["batch-1-4-0"].service_time_ns == 0
+    assert lives["batch-1-3-0"].service_duration_ns == 4 * S
+    assert lives["batch-1-4-0"].service_duration_ns == 0
     assert lives["batch-1-1-0"].censored
     assert {issue.kind: issue.count for issue in issues(records)} == {
         "task-time": 7,
@@ -102,7 +102,7 @@ def test_runs_of_instances_have_their_own_times(tmp_path: Path) -> None:
         batch_instance="30,45,3,4,7,Terminated,1,1,1,1,1,1\n50,60,9,9,8,Failed,1,2,,,,\n",
     )
     (first_at, first), (second_at, second) = _creates(records)
-    assert (first_at, first.life.service_time_ns) == (20, 15 * S)
+    assert (first_at, first.life.service_duration_ns) == (20, 15 * S)
     assert first.pod.spec.containers[0].resources.requests["cpu"] == "500m"
     assert (second_at, second.life.fails) == (50, True)
     nodes = [each.scheduled.node_name for each in observed(records, "scheduled")]

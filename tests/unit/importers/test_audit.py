@@ -91,9 +91,9 @@ def test_a_create_is_taken_from_the_answer_and_a_binding_from_the_request(tmp_pa
     )
     assert kinds(records) == ["header", "pod_create", "observed scheduled", "observed started"]
     assert records[1].pod_create.pod.metadata.name == "p-x7k2"
-    assert records[1].pod_create.life.start_delay_ns == 3 * S
+    assert records[1].pod_create.life.start_delay_duration_ns == 3 * S
     assert observed(records, "scheduled")[0].scheduled.node_name == "n"
-    assert records[1].at_ns == (T0_S + 1) * S
+    assert records[1].time_ns == (T0_S + 1) * S
 
 
 def test_reads_failures_and_other_stages_are_passed_over(tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_deletions_set_the_timestamp_first_and_remove_the_object_last(tmp_path: 
         ("Node", "user"),
     ]
     assert len(observed(records, "removed")) == 1
-    assert records[2].pod_create.life.shutdown_ns == 5 * S
+    assert records[2].pod_create.life.shutdown_duration_ns == 5 * S
 
 
 def test_an_eviction_requests_the_pods_deletion(tmp_path: Path) -> None:

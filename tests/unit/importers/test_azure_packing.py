@@ -57,7 +57,7 @@ def _imported(path: Path, vms: Sequence[_Row] = _VMS, **options: object) -> list
 
 
 def _creates(records: list[Record]) -> list[tuple[int, PodCreate]]:
-    return [(r.at_ns, r.pod_create) for r in records if r.HasField("pod_create")]
+    return [(r.time_ns, r.pod_create) for r in records if r.HasField("pod_create")]
 
 
 def test_machines_come_in_the_order_of_their_starts(tmp_path: Path) -> None:
@@ -70,7 +70,7 @@ def test_machines_come_in_the_order_of_their_starts(tmp_path: Path) -> None:
         (1, "vm-4"),
     ]
     lives = [create.life for _, create in found]
-    assert [life.service_time_ns / _DAY for life in lives] == [2, 0.25, 1.25, 0]
+    assert [life.service_duration_ns / _DAY for life in lives] == [2, 0.25, 1.25, 0]
     assert [life.censored for life in lives] == [False, True, False, True]
 
 

@@ -39,7 +39,7 @@ def _pods(records: list[Record]) -> list[Record]:
 def test_instances_come_in_order_of_time(tmp_path: Path) -> None:
     """Those that were there before come at the start."""
     pods = _pods(_imported(tmp_path))
-    assert [(pod.at_ns, pod.pod_create.pod.metadata.name) for pod in pods] == [
+    assert [(pod.time_ns, pod.pod_create.pod.metadata.name) for pod in pods] == [
         (0, "instance-0"),
         (20 * S, "instance-2"),
         (475 * S, "instance-1"),
@@ -64,9 +64,9 @@ def test_resources_of_an_instance_become_requests(tmp_path: Path) -> None:
 def test_an_instance_lives_from_scheduled_to_deleted(tmp_path: Path) -> None:
     """From the start where it was there before; without an end it is censored."""
     before, censored, ran = (pod.pod_create.life for pod in _pods(_imported(tmp_path)))
-    assert (before.service_time_ns, ran.service_time_ns) == (75 * S, 20.5 * S)
+    assert (before.service_duration_ns, ran.service_duration_ns) == (75 * S, 20.5 * S)
     assert censored.censored
-    assert not censored.HasField("service_time_ns")
+    assert not censored.HasField("service_duration_ns")
 
 
 def test_what_a_replay_cannot_keep_is_counted(tmp_path: Path) -> None:

@@ -53,11 +53,11 @@ def test_the_example_makes_a_trace(tmp_path: Path) -> None:
         *("pod_create", "observed scheduled", "pod_create", "observed scheduled", "pod_create"),
         "issue censored",
     ]
-    assert {record.at_ns for record in records[:5]} == {_START_S * S}
+    assert {record.time_ns for record in records[:5]} == {_START_S * S}
     assert validate(records).header.times_recorded
     pods = [record.pod_create for record in records if record.HasField("pod_create")]
     assert [pod.pod.spec.priority for pod in pods] == [0, 1000, 0]
-    assert pods[0].life.service_time_ns == 3 * S
+    assert pods[0].life.service_duration_ns == 3 * S
     assert [pod.life.censored for pod in pods] == [False, True, True]
     assert next(issues(records)).count == 2
     assert {each.scheduled.node_name for each in observed(records, "scheduled")} == {"m1"}

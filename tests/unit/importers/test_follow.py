@@ -54,8 +54,8 @@ def test_pods_bound_by_then_exist_on_their_nodes_and_the_rest_are_pending(tmp_pa
         ("early", "n"),
         ("late", ""),
     ]
-    assert records[0].header.start_ns == (T0_S + 10) * S
-    assert min(record.at_ns for record in records) == (T0_S + 10) * S
+    assert records[0].header.start_time_ns == (T0_S + 10) * S
+    assert min(record.time_ns for record in records) == (T0_S + 10) * S
     assert [each.object.name for each in observed(records, "scheduled")] == ["late"]
 
 
@@ -63,7 +63,7 @@ def test_a_moment_may_be_a_time_of_the_clock(tmp_path: Path) -> None:
     """It is the same as so long after the beginning."""
     at = Moment(text="2026-01-01T00:00:10Z", at_ns=(T0_S + 10) * S)
     records = _followed(tmp_path, at, *_two_pods())
-    assert records[0].header.start_ns == (T0_S + 10) * S
+    assert records[0].header.start_time_ns == (T0_S + 10) * S
     assert records[0].header.options["follow_until"] == "2026-01-01T00:00:10Z"
 
 
@@ -104,7 +104,7 @@ def test_a_victim_that_was_terminating_stops_when_it_did(tmp_path: Path) -> None
     )
     create = next(record.pod_create for record in records if record.HasField("pod_create"))
     assert create.pod.metadata.HasField("deletion_timestamp")
-    assert create.life.shutdown_ns == 6 * S
+    assert create.life.shutdown_duration_ns == 6 * S
 
 
 def test_pods_that_a_controller_made_by_then_exist_and_later_ones_are_made_again(

@@ -52,7 +52,7 @@ def _imported(path: Path, *tasks: str, **tables: str) -> list[Record]:
 
 
 def _creates(records: list[Record]) -> list[tuple[float, PodCreate]]:
-    return [(r.at_ns / S, r.pod_create) for r in records if r.HasField("pod_create")]
+    return [(r.time_ns / S, r.pod_create) for r in records if r.HasField("pod_create")]
 
 
 def _only(records: list[Record]) -> PodCreate:
@@ -76,7 +76,7 @@ def test_machines_become_nodes_of_their_share(tmp_path: Path) -> None:
     changed = records[3].update.node
     assert changed.status.allocatable["cpu"] == "48000m"
     assert changed.status.allocatable["memory"] == str(64 << 30)
-    assert records[4].at_ns == 800 * S
+    assert records[4].time_ns == 800 * S
 
 
 def test_more_than_its_capacity_can_be_admitted(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_a_task_is_a_pod_that_runs_as_long_as_all_its_runs(tmp_path: Path) -> No
     )
     ((at_s, create),) = _creates(records)
     assert (at_s, create.pod.metadata.name) == (601, "77-0-601000000")
-    assert (create.life.service_time_ns, create.life.censored) == (100 * S, False)
+    assert (create.life.service_duration_ns, create.life.censored) == (100 * S, False)
     assert (create.pod.spec.priority, create.pod.spec.priority_class_name) == (9, "borg-9")
     requests = create.pod.spec.containers[0].resources.requests
     assert dict(requests) == {"cpu": "8000m", "memory": str(16 << 30)}
@@ -109,7 +109,7 @@ def test_a_task_is_a_pod_that_runs_as_long_as_all_its_runs(tmp_path: Path) -> No
         "machine-5",
         "machine-6",
     ]
-    assert records[0].header.window_end_ns == 710 * S
+    assert records[0].header.window_end_time_ns == 710 * S
     assert "create priority_class" in kinds(records)
 
 
@@ -129,11 +129,11 @@ def test_how_a_task_ended_is_how_its_pod_lives(tmp_path: Path) -> None:
         _task(640, _UPDATE, "6", index=3),
     )
     killed, failed, lost, alive = (create.life for _, create in _creates(records))
-    assert (killed.censored, killed.service_time_ns) == (True, 8 * S)
-    assert (failed.fails, failed.service_time_ns) == (True, 18 * S)
-    assert (lost.censored, lost.service_time_ns) == (False, 28 * S)
-    assert (alive.censored, alive.service_time_ns) == (True, 38 * S)
-    deletes = [(r.at_ns / S, r.delete.object.name) for r in records if r.HasField("delete")]
+    assert (killed.censored, killed.service_duration_ns) == (True, 8 * S)
+    assert (failed.fails, failed.service_duration_ns) == (True, 18 * S)
+    assert (lost.censored, lost.service_duration_ns) == (False, 28 * S)
+    assert (alive.censored, alive.service_duration_ns) == (True, 38 * S)
+    deletes = [(r.time_ns / S, r.delete.object.name) for r in records if r.HasField("delete")]
     assert deletes == [(610, "77-0-601000000")]
     assert {issue.kind for issue in issues(records)} == {"lost", "censored", "not-simulated"}
 
@@ -147,7 +147,7 @@ def test_a_task_that_ran_before_exists_on_its_machine(tmp_path: Path) -> None:
     assert create.pod.spec.node_name == "machine-5"
     assert create.pod.status.phase == "Running"
     assert create.pod.status.HasField("start_time")
-    assert create.life.service_time_ns == 650 * S
+    assert create.life.service_duration_ns == 650 * S
 
 
 def test_a_tasks_eviction_is_explained_by_what_happened_beside_it(tmp_path: Path) -> None:
@@ -244,7 +244,7 @@ def test_usage_counts_from_the_start_of_the_run(tmp_path: Path) -> None:
     )
     profile = next(record.usage for record in records if record.HasField("usage"))
     assert _only(records).life.usage_id == profile.id
-    assert [(s.offset_ns / S, (s.memory_bytes or 0) >> 30) for s in profile.segments] == [
+    assert [(s.offset_duration_ns / S, (s.memory_bytes or 0) >> 30) for s in profile.segments] == [
         (0, 8),
         (13, 16),
         (30, 32),

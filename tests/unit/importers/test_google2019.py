@@ -78,7 +78,7 @@ def test_lines_in_no_order_are_put_into_order(tmp_path: Path) -> None:
         "observed finished",
     ]
     (create,) = _creates(records)
-    assert create.life.service_time_ns == 98 * S
+    assert create.life.service_duration_ns == 98 * S
     assert create.pod.spec.priority == 200
     assert dict(create.pod.spec.containers[0].resources.requests) == {
         "cpu": "8000m",
@@ -97,7 +97,7 @@ def test_a_queued_task_is_gated_until_it_is_enabled(tmp_path: Path) -> None:
         "borg/queued"
     ]
     lifted = next(record for record in records if record.HasField("update"))
-    assert lifted.at_ns == 660 * S
+    assert lifted.time_ns == 660 * S
     assert not lifted.update.pod.spec.scheduling_gates
     assert lifted.update.pod.metadata.uid == create.pod.metadata.uid
 

@@ -37,7 +37,7 @@ def _pod(version: int, *, created: str = T0, bound: str = "", **metadata: object
 
 
 def _at(records: list[Record], field: str) -> list[float]:
-    return [record.at_ns / S - T0_S for record in records if record.HasField(field)]  # type: ignore[arg-type]  # a name
+    return [record.time_ns / S - T0_S for record in records if record.HasField(field)]  # type: ignore[arg-type]  # a name
 
 
 def test_a_creation_a_binding_and_a_deletion_have_the_objects_own_times(tmp_path: Path) -> None:
@@ -50,7 +50,7 @@ def test_a_creation_a_binding_and_a_deletion_have_the_objects_own_times(tmp_path
         line(None, "MODIFIED", _pod(4, bound=_AT_7, **stops)),
     )
     assert _at(records, "pod_create") == [0]
-    assert [each.scheduled.waited_ns for each in observed(records, "scheduled")] == [7 * S]
+    assert [each.scheduled.waited_duration_ns for each in observed(records, "scheduled")] == [7 * S]
     assert _at(records, "delete") == [9]
     assert len(deletes(records)) == 1
     assert sum(_guesses(records).values()) == 3
@@ -65,7 +65,7 @@ def test_a_frame_whose_object_has_no_time_has_that_of_the_one_before_it(tmp_path
         line(None, "MODIFIED", _pod(3, created=_AT_7, bound=_AT_9)),
         line(None, "ADDED", make_pod("late", 4, metadata={"creationTimestamp": None})),
     )
-    assert records[0].header.start_ns == (T0_S + 7) * S
+    assert records[0].header.start_time_ns == (T0_S + 7) * S
     assert _at(records, "pod_create") == [0 + 7, 7, 9]
     assert [count for text, count in _guesses(records).items() if "has no time" in text] == [2]
 
@@ -79,7 +79,7 @@ def test_a_grace_period_that_is_not_a_number_is_not_a_time(tmp_path: Path) -> No
         line(None, "MODIFIED", _pod(3, bound=_AT_7)),
         line(None, "DELETED", _pod(4, bound=_AT_7, **stops)),
     )
-    assert max(record.at_ns for record in records) == (T0_S + 9) * S
+    assert max(record.time_ns for record in records) == (T0_S + 9) * S
 
 
 def test_frames_that_were_received_at_a_time_are_not_guesses(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def test_objects_precede_their_changes(tmp_path: Path) -> None:
         "update node",
         "issue guessed-time",
     ]
-    assert [record.at_ns - T0_S * S for record in records[2:5]] == [0, 1.5 * S, 4 * S]
+    assert [record.time_ns - T0_S * S for record in records[2:5]] == [0, 1.5 * S, 4 * S]
     assert records[-2].update.node.spec.unschedulable
     assert records[-2].update.node.status.allocatable["cpu"] == "4"
 

@@ -78,7 +78,7 @@ def test_existing_objects_precede_new_workloads(tmp_path: Path) -> None:
     placed = _POD.format("placed") + "  nodeName: 'n'\n"
     text = "---\n".join([_POD.format("a"), _NODE, placed, _POD.format("b")])
     records = _imported(tmp_path, text, every_ns=10)
-    assert [(each.at_ns, kind) for each, kind in zip(records, kinds(records), strict=True)] == [
+    assert [(each.time_ns, kind) for each, kind in zip(records, kinds(records), strict=True)] == [
         (0, "header"),
         (0, "create node"),
         (0, "pod_create"),
@@ -251,7 +251,7 @@ def test_a_snapshot_begins_at_the_latest_time_of_something_that_has_happened(
 ) -> None:
     """Here a node's heartbeat; the deadline of a pod that terminates lies after it."""
     records = _list(tmp_path, living_cluster())
-    assert {record.at_ns for record in records} == {TAKEN_NS}
+    assert {record.time_ns for record in records} == {TAKEN_NS}
 
 
 @pytest.mark.parametrize(
@@ -274,12 +274,12 @@ def test_each_kind_of_time_can_be_the_latest(
     for step in where[:-1]:
         held = held[step]
     held[where[-1]] = "2026-03-02T09:30:05Z"
-    assert _list(tmp_path, items)[0].at_ns == TAKEN_NS + 5 * 10**9
+    assert _list(tmp_path, items)[0].time_ns == TAKEN_NS + 5 * 10**9
 
 
 def test_now_sets_the_beginning_of_a_snapshot(tmp_path: Path) -> None:
     """Not before something has happened, which is named."""
-    assert _list(tmp_path, living_cluster(), now_ns=TAKEN_NS + 1)[0].at_ns == TAKEN_NS + 1
+    assert _list(tmp_path, living_cluster(), now_ns=TAKEN_NS + 1)[0].time_ns == TAKEN_NS + 1
     problem = r"items\[\d+\].*09:30:00.000Z, which is after --now 2026-03-02T09:29:59.000Z; give"
     with pytest.raises(TraceError, match=problem):
         _list(tmp_path, living_cluster(), now_ns=TAKEN_NS - 10**9)
@@ -327,7 +327,7 @@ def test_existing_objects_are_not_spaced(tmp_path: Path) -> None:
         pod["metadata"].update(name=name, uid=name, creationTimestamp=None)
         items.append(pod)
     records = _list(tmp_path, items, every_ns=10)
-    times = {record.pod_create.pod.metadata.name: record.at_ns - TAKEN_NS for record in records}
+    times = {record.pod_create.pod.metadata.name: record.time_ns - TAKEN_NS for record in records}
     assert (times["too-big"], times["new-a"], times["new-b"]) == (0, 0, 10)
 
 

@@ -39,16 +39,16 @@ def test_all_pods_come_at_once_in_the_order_of_the_file(tmp_path: Path) -> None:
     """By default: with its own times the data set never fills its nodes."""
     pods = _pods(_imported(tmp_path))
     assert [pod.pod_create.pod.metadata.name for pod in pods] == ["p0", "p1", "p2"]
-    assert all(pod.at_ns == 0 and not pod.pod_create.HasField("life") for pod in pods)
+    assert all(pod.time_ns == 0 and not pod.pod_create.HasField("life") for pod in pods)
 
 
 def test_times_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
     """Service time is from scheduled to deleted; the snapshot's time censors it."""
     pods = _pods(records := _imported(tmp_path, openb_timed=True))
-    assert [pod.at_ns // S for pod in pods] == [0, 5, 7]
+    assert [pod.time_ns // S for pod in pods] == [0, 5, 7]
     never, ran, censored = (pod.pod_create.life for pod in pods)
-    assert not never.HasField("service_time_ns")
-    assert ran.service_time_ns == 80 * S
+    assert not never.HasField("service_duration_ns")
+    assert ran.service_duration_ns == 80 * S
     assert not ran.censored
     assert censored.censored
     assert censored.fails
@@ -59,7 +59,7 @@ def test_a_pod_that_never_ran_is_deleted_when_its_user_deleted_it(tmp_path: Path
     """It would else run for ever once a replay has room for it."""
     found = list(deletes(records := _imported(tmp_path, openb_timed=True)))
     assert [(each.object.name, each.cause) for each in found] == [("p1", "user")]
-    assert [record.at_ns for record in records if record.HasField("delete")] == [94 * S]
+    assert [record.time_ns for record in records if record.HasField("delete")] == [94 * S]
     assert not deletes(_imported(tmp_path))
 
 

@@ -60,9 +60,9 @@ def test_an_empty_field_is_not_a_number() -> None:
 def test_a_pod_lives_from_its_start_to_its_end() -> None:
     """Without an end it is censored; what was repaired is counted."""
     issues = Issues()
-    assert pod_life("w", 3, 5, issues).service_time_ns == 2
+    assert pod_life("w", 3, 5, issues).service_duration_ns == 2
     assert list(issues) == []
-    assert pod_life("w", 5, 3, issues).service_time_ns == 0
+    assert pod_life("w", 5, 3, issues).service_duration_ns == 0
     assert pod_life("w", 5, None, issues, no_end="was there").censored
     assert [(issue.kind, issue.message) for issue in issues] == [
         ("negative-time", "ended before it began: taken as 0 s"),
@@ -81,7 +81,9 @@ def test_drafts_are_read_in_order() -> None:
     ranks = (RecordRank.NODE, RecordRank.POD)
     with RecordDrafts() as drafts:
         for number, at_ns in enumerate(times):
-            drafts.add(Record(at_ns=at_ns, marker=Marker(name=str(number))), rank=ranks[number % 2])
+            drafts.add(
+                Record(time_ns=at_ns, marker=Marker(name=str(number))), rank=ranks[number % 2]
+            )
         numbering = RecordNumbering()
         found = list(drafts.records(numbering, PodTemplates(numbering)))
     expected = sorted(range(500), key=lambda number: (times[number], number % 2, number))
@@ -95,7 +97,7 @@ def test_drafts_of_one_shape_share_a_template() -> None:
         for name in ("a", "b", "c"):
             pod = Pod()
             pod.metadata.name = name
-            drafts.add(Record(at_ns=1, pod_create=PodCreate(pod=pod)))
+            drafts.add(Record(time_ns=1, pod_create=PodCreate(pod=pod)))
         numbering = RecordNumbering()
         found = kinds(drafts.records(numbering, PodTemplates(numbering)))
     assert found == ["pod_create", "template", "pod_create", "pod_create"]

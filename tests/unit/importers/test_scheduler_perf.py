@@ -74,7 +74,7 @@ def _case(*operations: str, params: str = "{}") -> str:
 def _pods(records: list[Record]) -> list[tuple[int, str, str]]:
     return [
         (
-            record.at_ns // S,
+            record.time_ns // S,
             record.pod_create.pod.metadata.namespace,
             record.pod_create.pod.metadata.name,
         )
@@ -111,9 +111,9 @@ def test_waits_and_the_time_between_pods_can_be_chosen(tmp_path: Path) -> None:
 def test_pods_come_at_the_rate_of_upstreams_client(tmp_path: Path) -> None:
     """Five thousand a second, unless another time between them is requested."""
     records = [each for each in _imported(tmp_path) if each.HasField("pod_create")]
-    assert records[1].at_ns - records[0].at_ns == 200_000
+    assert records[1].time_ns - records[0].time_ns == 200_000
     records = [each for each in _imported(tmp_path, every_ns=0) if each.HasField("pod_create")]
-    assert records[1].at_ns == records[0].at_ns
+    assert records[1].time_ns == records[0].time_ns
 
 
 def test_parameters_stand_above_the_workloads_own(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_pods_are_deleted_at_their_rate(tmp_path: Path) -> None:
         ),
     )
     gone = [
-        (record.at_ns // S, record.delete.object.name)
+        (record.time_ns // S, record.delete.object.name)
         for record in records
         if record.HasField("delete")
     ]

@@ -68,7 +68,7 @@ def test_objects_are_created_changed_and_deleted(tmp_path: Path) -> None:
         "update deployment",
         "delete Deployment user",
     ]
-    assert [record.at_ns // S - _T0 for record in records] == [0, 0, 5, 9]
+    assert [record.time_ns // S - _T0 for record in records] == [0, 0, 5, 9]
     assert records[2].update.deployment.metadata.uid == records[1].create.deployment.metadata.uid
     assert records[2].update.deployment.spec.replicas == 3
 
@@ -83,9 +83,9 @@ def test_a_bare_pod_has_its_own_life(tmp_path: Path) -> None:
         tmp_path, _event(0, _object("Pod", "done"), _object("Pod", "runs")), lives=lives
     )
     done, runs = (record.pod_create.life for record in records if record.HasField("pod_create"))
-    assert (done.service_time_ns, done.censored) == (30 * S, False)
-    assert (runs.service_time_ns, runs.censored) == (28 * S, True)
-    assert records[0].header.window_end_ns == (_T0 + 32) * S
+    assert (done.service_duration_ns, done.censored) == (30 * S, False)
+    assert (runs.service_duration_ns, runs.censored) == (28 * S, True)
+    assert records[0].header.window_end_time_ns == (_T0 + 32) * S
 
 
 def test_lives_of_a_deployments_pods_stand_before_it(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_lives_of_a_deployments_pods_stand_before_it(tmp_path: Path) -> None:
         ("ReplicaSet", 0),
     ]
     assert expected[1].owner.name == expected[0].name
-    assert expected[1].life.service_time_ns == 2 * S
+    assert expected[1].life.service_duration_ns == 2 * S
     assert kinds(records)[-1] == "create deployment"
 
 
@@ -138,7 +138,7 @@ def test_nodes_can_be_made_for_it(tmp_path: Path) -> None:
         "pods": "110",
         "x/gpu": "4",
     }
-    assert records[1].at_ns == records[0].at_ns == _T0 * S
+    assert records[1].time_ns == records[0].time_ns == _T0 * S
 
 
 def test_nodes_can_be_taken_from_another_trace(tmp_path: Path) -> None:

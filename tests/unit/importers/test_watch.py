@@ -61,7 +61,7 @@ def test_how_long_a_pod_took_to_be_ready_is_its_life(
     lines += [line(20, "MODIFIED", _running("p", 5, conditions=ready))]
     create = next(each for each in imported(tmp_path, *lines) if each.HasField("pod_create"))
     life = create.pod_create.life
-    assert (life.ready_delay_ns if life.HasField("ready_delay_ns") else None) == (
+    assert (life.ready_delay_duration_ns if life.HasField("ready_delay_duration_ns") else None) == (
         None if delay_s is None else delay_s * S
     )
 
@@ -86,11 +86,13 @@ def test_a_users_pod_is_input_and_its_changes_are_observed(tmp_path: Path) -> No
     create = records[1].pod_create
     assert create.pod.spec.node_name == ""
     assert not create.pod.HasField("status")
-    assert create.life == PodLife(service_time_ns=10 * S, fails=True, start_delay_ns=3 * S)
-    assert records[1].at_ns == (T0_S + 1) * S
-    assert observed(records, "scheduled")[0].scheduled.waited_ns == S
-    assert records[0].header.start_ns == (T0_S + 1) * S
-    assert records[0].header.window_end_ns == (T0_S + 15) * S
+    assert create.life == PodLife(
+        service_duration_ns=10 * S, fails=True, start_delay_duration_ns=3 * S
+    )
+    assert records[1].time_ns == (T0_S + 1) * S
+    assert observed(records, "scheduled")[0].scheduled.waited_duration_ns == S
+    assert records[0].header.start_time_ns == (T0_S + 1) * S
+    assert records[0].header.window_end_time_ns == (T0_S + 15) * S
 
 
 def test_a_preempted_pod_is_observed_and_its_life_is_a_lower_bound(tmp_path: Path) -> None:
@@ -111,8 +113,8 @@ def test_a_preempted_pod_is_observed_and_its_life_is_a_lower_bound(tmp_path: Pat
     assert observed(records, "removed")[0].removed.cause == "preempted"
     life = records[1].pod_create.life
     assert life.censored
-    assert life.service_time_ns == int(28.5 * S)
-    assert life.shutdown_ns == int(3.5 * S)
+    assert life.service_duration_ns == int(28.5 * S)
+    assert life.shutdown_duration_ns == int(3.5 * S)
     assert not life.fails
 
 
@@ -213,9 +215,9 @@ def test_what_a_recorded_deployment_made_is_expected_of_the_replay(tmp_path: Pat
         "controller_pod",
         "controller_pod",
         "create deployment",
-        "observed made",
-        "observed made",
-        "observed made",
+        "observed created",
+        "observed created",
+        "observed created",
     ]
     expected = [record.controller_pod for record in records if record.HasField("controller_pod")]
     assert [(each.owner.kind, each.owner.name, each.ordinal, each.name) for each in expected] == [
@@ -223,7 +225,7 @@ def test_what_a_recorded_deployment_made_is_expected_of_the_replay(tmp_path: Pat
         ("ReplicaSet", "rs", 0, "rs-a"),
         ("ReplicaSet", "rs", 1, "rs-b"),
     ]
-    assert expected[2].life.service_time_ns == 7 * S
+    assert expected[2].life.service_duration_ns == 7 * S
     assert not any(record.HasField("pod_create") for record in records)
 
 
@@ -245,12 +247,12 @@ def test_pods_of_the_first_list_are_input_with_their_node_and_count_as_made(tmp_
         "controller_pod",
         "create replica_set",
         "pod_create",
-        "observed made",
+        "observed created",
     ]
     assert records[1].controller_pod.ordinal == 1
     assert records[3].pod_create.pod.spec.node_name == "n"
     assert records[3].pod_create.pod.status.phase == "Running"
-    assert records[3].at_ns == T0_S * S
+    assert records[3].time_ns == T0_S * S
 
 
 def test_pods_of_owners_that_are_not_recorded_are_input(tmp_path: Path) -> None:
@@ -305,7 +307,7 @@ def test_pods_of_another_scheduler_come_with_the_node_they_got(tmp_path: Path) -
     records = imported(tmp_path, *lines)
     assert kinds(records) == ["header", "pod_create", "observed scheduled"]
     assert records[1].pod_create.pod.spec.node_name == "n"
-    assert records[1].at_ns == (T0_S + 3) * S
+    assert records[1].time_ns == (T0_S + 3) * S
     ours = ImportOptions(scheduler_names=("default-scheduler", "batch-scheduler"))
     assert imported(tmp_path, *lines, options=ours)[1].pod_create.pod.spec.node_name == ""
 
@@ -475,7 +477,7 @@ def test_files_are_merged_by_resource_version(tmp_path: Path) -> None:
     )
     records = list(open_trace([tmp_path]))
     assert kinds(records)[1] == "create node"
-    times = [(record.at_ns - T0_S * S) // 1_000_000 for record in records[1:]]
+    times = [(record.time_ns - T0_S * S) // 1_000_000 for record in records[1:]]
     assert times[:2] == [1050, 1050]
     assert times[-1] == 1100
 
@@ -520,7 +522,7 @@ def test_kubectls_own_output_is_read_without_arrivals(tmp_path: Path) -> None:
         "issue guessed-time",
     ]
     assert records[1].pod_create.pod.metadata.name == "old"
-    assert [record.at_ns // S - T0_S for record in records[:5]] == [0, 0, 0, 0, 7]
+    assert [record.time_ns // S - T0_S for record in records[:5]] == [0, 0, 0, 0, 7]
 
 
 def test_a_second_recording_of_a_kind_is_left_out(tmp_path: Path) -> None:
@@ -577,5 +579,5 @@ def test_what_any_recorded_controller_made_is_expected_of_the_replay(
     )
     expected = [record.controller_pod for record in records if record.HasField("controller_pod")]
     assert [(each.owner.kind, each.name) for each in expected] == [(owner_kind, "x-0")]
-    assert observed(records, "made")[0].made.owner.name == "x"
+    assert observed(records, "created")[0].created.owner.name == "x"
     assert not any(record.HasField("pod_create") for record in records)

@@ -46,7 +46,7 @@ def test_the_window_ends_with_what_all_files_claim_and_not_with_the_last_change(
     """It includes a quiet end."""
     paths = files(tmp_path, *PODS, claim(9, "Pod", 80, until=9))
     records = list(open_trace(paths))
-    assert records[0].header.window_end_ns == (T0_S + 9) * S
+    assert records[0].header.window_end_time_ns == (T0_S + 9) * S
     assert [kind for kind in kinds(records) if kind.startswith("issue")] == []
 
 
@@ -57,9 +57,9 @@ def test_the_window_ends_where_the_first_file_does_and_the_issue_comes_before_it
     late = line(8, "ADDED", make_pod("late", 7))
     end = gap(9, "Pod", 7, since=4, ended=True)
     records = list(open_trace(files(tmp_path, *PODS, claim(5, "Pod", 4, until=4), late, end)))
-    assert records[0].header.window_end_ns == (T0_S + 4) * S
+    assert records[0].header.window_end_time_ns == (T0_S + 4) * S
     assert kinds(records)[-2:] == ["issue missing-end", "pod_create"]
-    assert [record.at_ns <= (T0_S + 4) * S for record in records[-2:]] == [True, False]
+    assert [record.time_ns <= (T0_S + 4) * S for record in records[-2:]] == [True, False]
     [message] = messages(records, "missing-end")
     assert message == (
         "changes may be missing of pods since 2026-01-01T00:00:04.000Z (why); the window of the "
@@ -70,7 +70,7 @@ def test_the_window_ends_where_the_first_file_does_and_the_issue_comes_before_it
 def test_a_recorder_that_was_killed_is_complete_until_the_earliest_claim(tmp_path: Path) -> None:
     """No line says when it ended."""
     records = list(open_trace(files(tmp_path, *PODS, claim(5, "Pod", 4, until=4))))
-    assert records[0].header.window_end_ns == (T0_S + 4) * S
+    assert records[0].header.window_end_time_ns == (T0_S + 4) * S
     [message] = messages(records, "missing-end")
     assert message.startswith("changes may be missing of pods since 2026-01-01T00:00:04.000Z; the")
 
@@ -97,7 +97,7 @@ def test_a_resource_that_the_server_refused_ends_no_window(tmp_path: Path) -> No
     """No recording could have more of it."""
     refused = gap(6, "Pod", 3, since=4, refused=True)
     records = list(open_trace(files(tmp_path, *PODS, claim(5, "Pod", 3, until=4), refused)))
-    assert records[0].header.window_end_ns == (T0_S + 9) * S
+    assert records[0].header.window_end_time_ns == (T0_S + 9) * S
     assert messages(records, "gap") == [
         "pods are only recorded until 2026-01-01T00:00:04.000Z: why"
     ]

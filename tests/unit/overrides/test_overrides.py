@@ -171,7 +171,7 @@ def test_pods_that_terminate_or_have_ended_go_with_their_dropped_node() -> None:
         yield from trace()
         for number, each in enumerate((terminating, ended), 80):
             create = trace_pb2.PodCreate(pod=each)
-            yield trace_pb2.Record(at_ns=number, sequence=number, pod_create=create)
+            yield trace_pb2.Record(time_ns=number, sequence=number, pod_create=create)
 
     left = list(Overrides(drop_nodes="n1").records(records, 0))
     assert [each.pod.metadata.name for each in pods(left)] == ["on-n1", "web-0"]
@@ -218,7 +218,7 @@ def test_arrivals_request_the_target_and_never_end() -> None:
     made = pods(records)
     assert len(made) == 20
     assert len({each.pod.metadata.uid for each in made}) == 20
-    assert {record.at_ns for record in records} == {1}
+    assert {record.time_ns for record in records} == {1}
     assert not any(each.HasField("life") or each.pod.spec.node_name for each in made)
     assert records == changed(arrivals="cpu=0.5", seed=3)
     assert records != changed(arrivals="cpu=0.5", seed=4)
@@ -276,7 +276,7 @@ def test_pods_that_no_usage_selects_use_nothing_where_the_trace_has_no_usage() -
 
 def test_usage_of_the_trace_is_not_added_to() -> None:
     """A recording may lack a pod's usage; a rule for all pods leaves none without."""
-    usage = trace_pb2.Record(at_ns=50, sequence=50, usage=trace_pb2.UsageProfile(id=1))
+    usage = trace_pb2.Record(time_ns=50, sequence=50, usage=trace_pb2.UsageProfile(id=1))
     overrides = Overrides(usage=("tier memory 1Gi",))
     plan = overrides.plan(lambda: iter([*trace(), usage]))
     assert plan.usage == tuple(overrides.usage_rules.values())

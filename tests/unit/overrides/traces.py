@@ -36,10 +36,10 @@ def with_controllers() -> Iterator[trace_pb2.Record]:
     template_of_one = trace_pb2.Template(id=1, pod=pod("", tier="back"))
     from_template = trace_pb2.PodCreate(template_id=1)
     from_template.pod.metadata.name = "one"
-    yield trace_pb2.Record(at_ns=90, sequence=90, create=ticker)
-    yield trace_pb2.Record(at_ns=91, sequence=91, create=db)
-    yield trace_pb2.Record(at_ns=92, sequence=92, template=template_of_one)
-    yield trace_pb2.Record(at_ns=93, sequence=93, pod_create=from_template)
+    yield trace_pb2.Record(time_ns=90, sequence=90, create=ticker)
+    yield trace_pb2.Record(time_ns=91, sequence=91, create=db)
+    yield trace_pb2.Record(time_ns=92, sequence=92, template=template_of_one)
+    yield trace_pb2.Record(time_ns=93, sequence=93, pod_create=from_template)
 
 
 def trace() -> Iterator[trace_pb2.Record]:
@@ -50,7 +50,7 @@ def trace() -> Iterator[trace_pb2.Record]:
     budget.pod_disruption_budget.metadata.namespace = "prod"
     budget.pod_disruption_budget.spec.max_unavailable.int_value = 1
     contents = [
-        {"header": trace_pb2.Header(format_version=2, window_end_ns=99)},
+        {"header": trace_pb2.Header(format_version=2, window_end_time_ns=99)},
         {"create": batch},
         {"create": budget},
         *({"create": node(f"n{number}", "ab"[number % 2])} for number in range(10)),
@@ -58,4 +58,4 @@ def trace() -> Iterator[trace_pb2.Record]:
         {"pod_create": trace_pb2.PodCreate(pod=pod("web-0", priority_class="web", tier="front"))},
     ]
     for sequence, content in enumerate(contents, 1):
-        yield trace_pb2.Record(at_ns=sequence, sequence=sequence, **content)  # type: ignore[arg-type] # one field
+        yield trace_pb2.Record(time_ns=sequence, sequence=sequence, **content)  # type: ignore[arg-type] # one field

@@ -55,14 +55,14 @@ class Harness:
         wall_clock_ns: Callable[[], int] = int,
     ) -> None:
         self.servicer = QueueServicer(wall_clock_ns=wall_clock_ns)
-        config = queue_pb2.QueueConfig(rules=rules, lease_ns=lease_ns)
+        config = queue_pb2.QueueConfig(rules=rules, lease_duration_ns=lease_ns)
         request = pb.CreateSessionRequest(live=live, config=config)
         self.opened = asyncio.run(self.servicer.CreateSession(request, CONTEXT))
         self.sequence = 0
 
     def stamp(self, sequence: int | None = None) -> session_pb2.Stamp:
         """Return a stamp of the session, of a read where it has no number."""
-        return session_pb2.Stamp(session=self.opened.session, sequence=sequence)
+        return session_pb2.Stamp(session_id=self.opened.session_id, sequence=sequence)
 
     def send(self, *operations: queue_pb2.Operation, heads: int = 0) -> pb.ApplyResponse:
         """Answer a batch."""
@@ -115,7 +115,7 @@ def add(
 ) -> queue_pb2.Operation:
     """Return the operation that adds a pod."""
     message = queue_pb2.Add(pod=make_pod_message(name, priority=priority), sort_key=sort_key)
-    return queue_pb2.Operation(at_ns=at_ns, add=message)
+    return queue_pb2.Operation(time_ns=at_ns, add=message)
 
 
 def head_names(answer: pb.ApplyResponse) -> list[str]:
@@ -206,8 +206,8 @@ def failing(*names: str, cycle: int = 1) -> queue_pb2.Operation:
     message.failures.add(unschedulable_plugins=["NodeResourcesFit", "NodeAffinity"])
     message.failures.add(unschedulable_plugins=["NodeResourcesFit"])
     message.uids.extend(f"uid-{name}" for name in names)
-    message.failed_by.extend(min(place, 1) for place in range(len(names)))
-    return queue_pb2.Operation(at_ns=seconds(1), commit_unschedulable=message)
+    message.failure_indexes.extend(min(place, 1) for place in range(len(names)))
+    return queue_pb2.Operation(time_ns=seconds(1), commit_unschedulable=message)
 
 
 def test_pods_that_fail_one_after_the_other_are_one_operation() -> None:
@@ -217,7 +217,7 @@ def test_pods_that_fail_one_after_the_other_are_one_operation() -> None:
     assert (answer.applied, list(answer.results)) == (4, [])
     assert [(head.pop.uid, head.pop.cycle) for head in answer.heads] == [("uid-c", 3)]
     rows = [
-        (each.pod.name, each.attempts, each.queued_ns, list(each.unschedulable_plugins))
+        (each.pod.name, each.attempts, each.queued_time_ns, list(each.unschedulable_plugins))
         for each in harness.state().entries
         if each.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE
     ]
@@ -237,7 +237,7 @@ def test_a_move_keeps_the_time_of_the_failure_and_a_watch_shows_when_the_backoff
     harness.send(operation("move", queue_pb2.Move(event=NODE_ADD), seconds(1.5)))
     (entry,) = harness.state().entries
     assert entry.sub_queue == queue_pb2.SUB_QUEUE_BACKOFF
-    assert (entry.queued_ns, entry.backoff_until_ns) == (seconds(1), seconds(2))
+    assert (entry.queued_time_ns, entry.backoff_end_time_ns) == (seconds(1), seconds(2))
 
     async def watched() -> pb.WatchPendingResponse:
         request = pb.WatchPendingRequest(stamp=harness.stamp())
@@ -258,7 +258,7 @@ def test_a_pod_that_is_not_next_ends_the_operation_and_says_how_many_went_before
     assert refused.code == queue_pb2.OUTCOME_CODE_NOT_NEXT
     assert refused.pods == 1
     assert head_names(answer) == ["b"]
-    assert harness.state().at_ns == seconds(1)
+    assert harness.state().time_ns == seconds(1)
     answer = harness.send(failing("b", cycle=7))
     assert (answer.applied, answer.results[0].pods) == (0, 0)
     assert [head.pop.cycle for head in harness.send(heads=1).heads] == [2]
@@ -270,8 +270,8 @@ def test_a_pod_that_is_not_next_ends_the_operation_and_says_how_many_went_before
         ("uids", {"uids": []}),
         ("uids", {"uids": ["uid-a", ""]}),
         ("first_cycle", {"first_cycle": 0}),
-        ("failed_by", {"failed_by": [0]}),
-        ("failed_by", {"failed_by": [0, 2]}),
+        ("failure_indexes", {"failure_indexes": [0]}),
+        ("failure_indexes", {"failure_indexes": [0, 2]}),
     ],
 )
 def test_pods_without_a_reason_or_a_cycle_are_refused(
@@ -407,7 +407,7 @@ def test_a_live_sessions_time_does_not_go_back_with_the_wall_clock() -> None:
     seen = []
     for name in "abc":
         harness.send(add(name))
-        seen.append(harness.state().at_ns)
+        seen.append(harness.state().time_ns)
     assert seen == [seconds(100), seconds(100), seconds(101)]
 
 
@@ -532,7 +532,7 @@ def test_an_owner_that_is_not_heard_of_loses_its_pops_to_another() -> None:
     (late,) = harness.servicer.apply(pb.ApplyRequest(stamp=stamp, operations=[done])).results
     assert late.code == queue_pb2.OUTCOME_CODE_UNKNOWN_POP
     (held,) = harness.state().entries
-    assert (held.owner, held.lease_until_ns) == ("two", seconds(21))
+    assert (held.owner, held.lease_end_time_ns) == ("two", seconds(21))
 
 
 def test_gates_activation_and_leases_are_read_and_refused_by_name() -> None:

@@ -231,11 +231,11 @@ def test_an_end_that_no_list_shows_is_named_with_the_time_since_when_it_is_missi
     coverage = recording_coverage(outcome.folder.watches())
     assert {each.title for each in coverage.without_end} == names
     # The window ends with the resource that is complete for the shortest time, and says so.
-    assert records[0].header.window_end_ns == coverage.complete_until_ns
+    assert records[0].header.window_end_time_ns == coverage.complete_until_ns
     [missing] = [each for each in issues(records) if each.kind == "missing-end"]
     assert "the window of the trace ends at 20" in missing.message
-    folder_end_ns = next(iter(open_trace([outcome.folder.path]))).header.window_end_ns
-    assert folder_end_ns == records[0].header.window_end_ns
+    folder_end_ns = next(iter(open_trace([outcome.folder.path]))).header.window_end_time_ns
+    assert folder_end_ns == records[0].header.window_end_time_ns
 
 
 def test_a_list_at_the_end_closes_the_gap_of_each_watch(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_a_list_at_the_end_closes_the_gap_of_each_watch(tmp_path: Path) -> None:
     assert outcome.missing == ""
     records = list(trace_of(outcome.folder))
     ended_ns = time_ns(outcome.folder.read_about()["ended"])
-    assert records[0].header.window_end_ns == ended_ns
+    assert records[0].header.window_end_time_ns == ended_ns
     gaps = [each.message for each in issues(records) if each.kind == "gap"]
     for resource in resources:
         assert check_claims(outcome, resource) == ended_ns, resource.watch
@@ -253,7 +253,7 @@ def test_a_list_at_the_end_closes_the_gap_of_each_watch(tmp_path: Path) -> None:
         assert claimed.gaps, resource.watch
         assert any(each.startswith(f"{claimed.title} were not watched") for each in gaps)
     # The burst does not come after the window.
-    assert max(each.at_ns for each in records) == ended_ns
+    assert max(each.time_ns for each in records) == ended_ns
 
 
 def test_a_server_that_continues_has_no_gap_at_the_end(tmp_path: Path) -> None:

@@ -85,7 +85,7 @@ def test_a_list_and_its_watch_become_a_trace(tmp_path: Path) -> None:
     assert (header.kubernetes_version, header.importer) == ("v1.34.1", "record 1")
     # What is quiet at the end was recorded too.
     assert records[-1].marker.name == "end of the recording"
-    assert records[-2].at_ns < records[-1].at_ns == header.window_end_ns
+    assert records[-2].time_ns < records[-1].time_ns == header.window_end_time_ns
 
 
 def test_a_closed_watch_continues_where_it_was(tmp_path: Path) -> None:

@@ -60,11 +60,11 @@ def essence(records: list[Record]) -> Iterator[str]:
             continue
         bare = Record()
         bare.CopyFrom(record)
-        bare.ClearField("at_ns")
+        bare.ClearField("time_ns")
         bare.pod_create.ClearField("life") if bare.HasField("pod_create") else None
         bare.controller_pod.ClearField("life") if bare.HasField("controller_pod") else None
         if bare.HasField("observed") and bare.observed.HasField("scheduled"):
-            bare.observed.scheduled.waited_ns = 0
+            bare.observed.scheduled.waited_duration_ns = 0
         yield str(bare)
 
 

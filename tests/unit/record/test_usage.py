@@ -236,7 +236,7 @@ def test_the_replays_pod_takes_the_usage_of_the_recorded_one(tmp_path: Path) -> 
     [made] = [each.controller_pod for each in records if each.HasField("controller_pod")]
     [profile] = [each for each in profiles(records) if not each.node_name]
     assert made.life.usage_id == profile.id
-    assert profile.segments[0].offset_ns == 0
+    assert profile.segments[0].offset_duration_ns == 0
 
 
 def test_redacted_usage_has_no_names_and_still_finds_its_pod(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_pod_that_never_ran_has_no_profile() -> None:
     """There is nothing to count from."""
     history = UsageHistory()
     history.add(5, {"pods": {"p": {"memory_bytes": 1}}})
-    create = Record(at_ns=1, sequence=2)
+    create = Record(time_ns=1, sequence=2)
     create.pod_create.pod.metadata.uid = "p"
     records = list(with_usage([make_header(), create], Survey(), history))
     assert [each.WhichOneof("record") for each in records] == ["header", "pod_create"]

@@ -42,7 +42,7 @@ def added(message: pod_pb2.Pod | node_pb2.Node, at_s: int = 0) -> scheduler_pb2.
         if isinstance(message, pod_pb2.Pod)
         else object_pb2.KubernetesObject(node=message)
     )
-    return scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS, add=holder)
+    return scheduler_pb2.Event(time_ns=START_NS + at_s * SECOND_NS, add=holder)
 
 
 def patched(
@@ -56,18 +56,18 @@ def patched(
     """Return the event of a change of a part of a pod."""
     patch = scheduler_pb2.PodPatch(pod=pod_ref(name), status=status, node_name=node_name)
     if deletion_s is not None:
-        patch.deletion_ns = START_NS + deletion_s * SECOND_NS
-    return scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS, patch=patch)
+        patch.deletion_time_ns = START_NS + deletion_s * SECOND_NS
+    return scheduler_pb2.Event(time_ns=START_NS + at_s * SECOND_NS, patch=patch)
 
 
 def deleted(name: str, at_s: int = 0) -> scheduler_pb2.Event:
     """Return the event of a pod's removal."""
-    return scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS, remove=object_ref(name))
+    return scheduler_pb2.Event(time_ns=START_NS + at_s * SECOND_NS, remove=object_ref(name))
 
 
 def round_of(*events: scheduler_pb2.Event, at_s: int = 0, number: int = 0) -> scheduler_pb2.Round:
     """Return a round of events."""
-    return scheduler_pb2.Round(at_ns=START_NS + at_s * SECOND_NS, round=number, events=events)
+    return scheduler_pb2.Round(time_ns=START_NS + at_s * SECOND_NS, number=number, events=events)
 
 
 def pod_ref(name: str) -> meta_pb2.ObjectReference:
@@ -101,18 +101,18 @@ def unschedulable(
 def _outcome(name: str, at_s: int, queued_s: int) -> scheduler_pb2.Outcome:
     outcome = scheduler_pb2.Outcome(
         pop=session_pb2.PopId(uid=f"uid-{name}", cycle=1),
-        at_ns=START_NS + at_s * SECOND_NS,
+        time_ns=START_NS + at_s * SECOND_NS,
         attempts=1,
-        first_enqueued_ns=START_NS + queued_s * SECOND_NS,
-        queued_ns=START_NS + queued_s * SECOND_NS,
+        first_enqueued_time_ns=START_NS + queued_s * SECOND_NS,
+        queued_time_ns=START_NS + queued_s * SECOND_NS,
     )
-    outcome.phases.add(name="schedulingCycle", wall_ns=60_000)
+    outcome.phases.add(name="schedulingCycle", wall_duration_ns=60_000)
     return outcome
 
 
 def decision(name: str, at_s: int = 0, sequence: int = 1) -> trace_pb2.Decision:
     """Return a decision about a pod; the caller says which."""
-    entry = trace_pb2.Decision(at_ns=START_NS + at_s * SECOND_NS, sequence=sequence)
+    entry = trace_pb2.Decision(time_ns=START_NS + at_s * SECOND_NS, sequence=sequence)
     entry.observed.object.CopyFrom(object_ref(name))
     return entry
 
@@ -121,7 +121,7 @@ def scheduled(name: str, node_name: str, at_s: int = 0, waited_s: int = 0) -> tr
     """Return a binding."""
     entry = decision(name, at_s)
     entry.observed.scheduled.node_name = node_name
-    entry.observed.scheduled.waited_ns = waited_s * SECOND_NS
+    entry.observed.scheduled.waited_duration_ns = waited_s * SECOND_NS
     return entry
 
 
@@ -138,18 +138,18 @@ def failed(name: str, message: str, at_s: int = 0) -> trace_pb2.Decision:
 
 def refused(*names: str, message: str, reason: str = "Insufficient cpu") -> scheduler_pb2.Outcome:
     """Return the outcome of pods that were refused one after the other, at the start."""
-    outcome = scheduler_pb2.Outcome(at_ns=START_NS)
+    outcome = scheduler_pb2.Outcome(time_ns=START_NS)
     refusals = outcome.refusals
     verdict = refusals.verdicts.add(message=message)
     verdict.reasons.add(reason=reason, nodes=1)
     refusals.uids.extend(f"uid-{name}" for name in names)
-    for column, value in ((refusals.attempts, 1), (refusals.refused_by, 0)):
+    for column, value in ((refusals.attempts, 1), (refusals.verdict_indexes, 0)):
         column.extend([value] * len(names))
-    for times in (refusals.first_enqueued_ns, refusals.queued_ns):
+    for times in (refusals.first_enqueued_time_ns, refusals.queued_time_ns):
         times.extend([START_NS] * len(names))
     refusals.first_cycle = 1
-    refusals.wall_ns.extend(range(1, len(names) + 1))
-    refusals.steps.add(name="RunFilterPlugins", places=[0], wall_ns=[1])
+    refusals.wall_duration_ns.extend(range(1, len(names) + 1))
+    refusals.steps.add(name="RunFilterPlugins", attempt_indexes=[0], wall_duration_ns=[1])
     return outcome
 
 

@@ -107,7 +107,10 @@ def test_a_nodes_condition_has_the_kubelets_message(type_: str, status: str, rea
 def test_a_controller_reports_what_it_has_made() -> None:
     """A StatefulSet in its own words."""
     decision = messages.decision("web-0")
-    decision.observed.made.owner.kind, decision.observed.made.owner.name = "StatefulSet", "web"
+    decision.observed.created.owner.kind, decision.observed.created.owner.name = (
+        "StatefulSet",
+        "web",
+    )
     event = event_of(decision)
     assert event is not None
     assert (event.kind, event.object_name, event.component) == (

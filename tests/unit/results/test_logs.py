@@ -37,7 +37,7 @@ _OBSERVED = st.one_of(
         scheduled=st.builds(
             trace_pb2.Scheduled,
             node_name=_TEXTS,
-            waited_ns=_TIMES,
+            waited_duration_ns=_TIMES,
             score=st.none() | st.integers(-5, 5),
         ),
     ),
@@ -56,15 +56,15 @@ _OBSERVED = st.one_of(
 )
 _DECISIONS = st.builds(
     trace_pb2.Decision,
-    at_ns=_TIMES,
+    time_ns=_TIMES,
     sequence=st.integers(0, 2**64 - 1),
     observed=_OBSERVED,
     refused=_TEXTS,
 )
 _ROUNDS = st.builds(
     scheduler_pb2.Round,
-    at_ns=_TIMES,
-    round=st.integers(0, 1000),
+    time_ns=_TIMES,
+    number=st.integers(0, 1000),
     events=st.lists(
         st.one_of(
             st.builds(messages.deleted, _TEXTS),
@@ -91,8 +91,8 @@ def test_decisions_are_read_back_as_written(
 
 def test_a_line_has_its_keys_in_the_order_of_the_fields() -> None:
     """Equal decisions are equal bytes, whatever order they were filled in."""
-    decision = trace_pb2.Decision(sequence=3, at_ns=5)
-    decision.observed.scheduled.waited_ns = 2**60
+    decision = trace_pb2.Decision(sequence=3, time_ns=5)
+    decision.observed.scheduled.waited_duration_ns = 2**60
     decision.observed.scheduled.node_name = "n"
     decision.observed.object.uid = "u"
     assert line(decision) == (
@@ -155,10 +155,10 @@ def test_a_pods_entries_are_found_with_the_attempts_before_them(tmp_path: Path) 
     log = DecisionLog(growing(path))
     for number, name in enumerate(("a", "b", "a", "b"), 1):
         entry = messages.scheduled(name, "n", 3)
-        entry.sequence, entry.at_ns = number, number // 4
+        entry.sequence, entry.time_ns = number, number // 4
         entry.observed.scheduled.attempts = 1
         log.write(entry)
-    named = trace_pb2.Decision(at_ns=1, sequence=5)
+    named = trace_pb2.Decision(time_ns=1, sequence=5)
     named.observed.object.uid = "uid-c"
     named.observed.nominated.victims.add(uid="uid-a")
     log.write(named)
@@ -193,7 +193,7 @@ def test_a_history_that_breaks_off_is_refused_after_its_last_whole_round(tmp_pat
     log.close()
     path.write_bytes(path.read_bytes()[:-5])
     rounds = read_rounds(path)
-    assert next(rounds).round == 0
+    assert next(rounds).number == 0
     with pytest.raises(RunError):
         list(rounds)
 

@@ -33,7 +33,7 @@ def _event(message: object, at_s: int = 0, *, is_new: bool = True) -> scheduler_
         "CronJob": "cron_job",
     }[type(message).__name__]
     holder = object_pb2.KubernetesObject(**{field: message})  # type: ignore[arg-type] # by its field
-    event = scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS)
+    event = scheduler_pb2.Event(time_ns=START_NS + at_s * SECOND_NS)
     (event.add if is_new else event.update).CopyFrom(holder)
     return event
 
@@ -253,11 +253,11 @@ def _change(event: scheduler_pb2.Event) -> tuple[str, str, int]:
 
 def test_the_name_of_a_priority_class_is_shown_with_its_value(tmp_path: Path) -> None:
     """It is removed with its reference."""
-    event = scheduler_pb2.Event(at_ns=START_NS)
+    event = scheduler_pb2.Event(time_ns=START_NS)
     event.add.priority_class.metadata.name = "high"
     event.add.priority_class.value = 1000
     gone = meta_pb2.ObjectReference(kind="PriorityClass", name="high")
-    removed = scheduler_pb2.Event(at_ns=START_NS + 5 * SECOND_NS, remove=gone)
+    removed = scheduler_pb2.Event(time_ns=START_NS + 5 * SECOND_NS, remove=gone)
     rounds = [
         messages.round_of(messages.added(make_node("n").message(), each), at_s=each)
         for each in (0, 9)

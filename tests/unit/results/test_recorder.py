@@ -29,7 +29,7 @@ _SHORTAGE = "0/1 nodes are available: 1 Insufficient cpu."
 
 
 def _outcomes(*outcomes: scheduler_pb2.Outcome) -> scheduler_pb2.RoundOutcomes:
-    phase = session_pb2.Phase(name="queueExchange", wall_ns=50_000, pods=len(outcomes))
+    phase = session_pb2.Phase(name="queueExchange", wall_duration_ns=50_000, pods=len(outcomes))
     return scheduler_pb2.RoundOutcomes(outcomes=outcomes, queue_exchanges=1, phases=[phase])
 
 
@@ -150,7 +150,7 @@ def test_everything_is_in_the_run_directory_at_the_end(run: RunDirectory) -> Non
     _play(recorder)
     delivery = recorder.close()
     assert len(list(run.decisions())) == 5
-    assert [round_.at_ns for round_ in run.rounds()] == [
+    assert [round_.time_ns for round_ in run.rounds()] == [
         messages.START_NS,
         messages.START_NS + 5 * SECOND_NS,
     ]

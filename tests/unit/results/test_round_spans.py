@@ -14,12 +14,12 @@ CYCLES = ("schedulingCycle", "RunFilterPlugins")
 def outcomes(pods: int) -> scheduler_pb2.RoundOutcomes:
     """Return a round's outcomes: each cycle took 10 ns, of which filters took 4."""
     made = scheduler_pb2.RoundOutcomes(queue_exchanges=1)
-    made.phases.add(name="queueExchange", wall_ns=7, pods=pods)
+    made.phases.add(name="queueExchange", wall_duration_ns=7, pods=pods)
     for number in range(pods):
         outcome = made.outcomes.add()
         outcome.pop.uid = f"uid-{number}"
-        outcome.phases.add(name="schedulingCycle", wall_ns=10)
-        outcome.phases.add(name="RunFilterPlugins", wall_ns=4)
+        outcome.phases.add(name="schedulingCycle", wall_duration_ns=10)
+        outcome.phases.add(name="RunFilterPlugins", wall_duration_ns=4)
     return made
 
 

@@ -39,8 +39,8 @@ def summary(tmp_path: Path) -> Summary:
     outcomes = scheduler_pb2.RoundOutcomes(
         outcomes=[messages.unschedulable(name, "-") for name in names[1:8]], queue_exchanges=3
     )
-    outcomes.phases.add(name="queueExchange", wall_ns=5, pods=7)
-    outcomes.phases.add(name="queueExchange", wall_ns=5)
+    outcomes.phases.add(name="queueExchange", wall_duration_ns=5, pods=7)
+    outcomes.phases.add(name="queueExchange", wall_duration_ns=5)
     recorder.outcomes(round_, outcomes)
     for number, name in enumerate(names[1:8]):
         recorder.failed([messages.failed_attempt(name, _MESSAGE if number else "no nodes")])

@@ -30,7 +30,7 @@ _FIELDS = {
 def put(message: object, at_s: int = 0) -> scheduler_pb2.Event:
     """Return the event of an object that is created or replaced."""
     holder = object_pb2.KubernetesObject(**{_FIELDS[type(message).__name__]: message})  # type: ignore[arg-type] # by its field
-    return scheduler_pb2.Event(at_ns=START_NS + at_s * SECOND_NS, update=holder)
+    return scheduler_pb2.Event(time_ns=START_NS + at_s * SECOND_NS, update=holder)
 
 
 def deployment(replicas: int, name: str = "web", class_name: str = "") -> workloads_pb2.Deployment:
@@ -253,7 +253,7 @@ def test_a_daemon_set_wants_a_pod_on_each_node_that_it_tolerates() -> None:
     tally.sent(messages.deleted("on-b", 110))
     assert (only(tally, 200).desired, only(tally, 200).ready) == (2, 1)
     node = meta_pb2.ObjectReference(kind="Node", name="c")
-    tally.sent(scheduler_pb2.Event(at_ns=START_NS + 210 * SECOND_NS, remove=node))
+    tally.sent(scheduler_pb2.Event(time_ns=START_NS + 210 * SECOND_NS, remove=node))
     assert (only(tally, 220).desired, only(tally, 220).ready) == (1, 1)
 
 
@@ -306,7 +306,7 @@ def test_what_is_removed_is_forgotten() -> None:
     tally = whole_web()
     for uid, kind in (("uid-web", "Deployment"), ("uid-web-1", "ReplicaSet")):
         ref = meta_pb2.ObjectReference(kind=kind, uid=uid, namespace="default")
-        tally.object_changed(scheduler_pb2.Event(at_ns=START_NS + SECOND_NS, remove=ref))
+        tally.object_changed(scheduler_pb2.Event(time_ns=START_NS + SECOND_NS, remove=ref))
     for name in "abc":
         tally.sent(messages.deleted(name, 2))
     assert tally.verdicts(START_NS + 10 * SECOND_NS) == []

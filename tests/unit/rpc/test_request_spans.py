@@ -83,7 +83,7 @@ def spans_of(
 
 def stamp(session: str, sequence: int = 0) -> session_pb2.Stamp:
     """Return a stamp within the trace."""
-    return session_pb2.Stamp(session=session, sequence=sequence, traceparent=TRACEPARENT)
+    return session_pb2.Stamp(session_id=session, sequence=sequence, traceparent=TRACEPARENT)
 
 
 async def failed(call: Any) -> grpc.StatusCode:
@@ -99,7 +99,7 @@ def test_a_request_is_a_servers_span_with_its_status(*, local: bool) -> None:
     """A refusal is the caller's mistake and no error of the server's; an exception is one."""
 
     async def play(stub: Stub) -> None:
-        session = (await stub.CreateSession(queue_service_pb2.CreateSessionRequest())).session
+        session = (await stub.CreateSession(queue_service_pb2.CreateSessionRequest())).session_id
         apply = queue_service_pb2.ApplyRequest
         await stub.Apply(apply(stamp=stamp(session, 1)))
         await failed(stub.Apply(apply(stamp=stamp("unknown", 1))))
@@ -121,7 +121,7 @@ def test_a_stream_that_breaks_marks_the_request_that_broke_it(*, local: bool) ->
     """Those before it were answered."""
 
     async def play(stub: Stub) -> None:
-        session = (await stub.CreateSession(queue_service_pb2.CreateSessionRequest())).session
+        session = (await stub.CreateSession(queue_service_pb2.CreateSessionRequest())).session_id
         stream = stub.StreamingApply()
         await stream.write(queue_service_pb2.ApplyRequest(stamp=stamp(session, 1)))
         await stream.read()

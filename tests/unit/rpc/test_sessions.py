@@ -36,7 +36,7 @@ CONTEXT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 def request(sequence: int | None, *, heads: int = 0, traceparent: str = "") -> pb.ApplyRequest:
     """Return a request of the session s."""
-    stamp = session_pb2.Stamp(session="s", sequence=sequence, traceparent=traceparent)
+    stamp = session_pb2.Stamp(session_id="s", sequence=sequence, traceparent=traceparent)
     return pb.ApplyRequest(stamp=stamp, heads=heads)
 
 
@@ -105,13 +105,13 @@ def test_a_session_that_is_not_there_has_expired() -> None:
     """Whether it was deleted or never was; deleting it again is accepted."""
     sessions = Sessions[str]("queue")
     session = sessions.create("core")
-    stamp = session_pb2.Stamp(session=session.name)
+    stamp = session_pb2.Stamp(session_id=session.name)
     assert sessions.get(stamp) is session
     assert sessions.delete(session.name) is session
     assert sessions.delete(session.name) is None
     for name in (session.name, "never"):
         with pytest.raises(SessionExpiredError) as error:
-            sessions.get(session_pb2.Stamp(session=name))
+            sessions.get(session_pb2.Stamp(session_id=name))
         assert error.value.reason == "SESSION_EXPIRED"
 
 
@@ -120,10 +120,10 @@ def test_a_name_is_required() -> None:
     sessions = Sessions[str]("queue")
     with pytest.raises(FieldError) as error:
         sessions.get(session_pb2.Stamp())
-    assert error.value.field == "stamp.session"
+    assert error.value.field == "stamp.session_id"
     with pytest.raises(FieldError) as error:
         sessions.delete("")
-    assert error.value.field == "session"
+    assert error.value.field == "session_id"
 
 
 def test_there_is_a_limit_of_sessions_and_no_name_comes_twice() -> None:
@@ -212,7 +212,7 @@ class Clock:
 
 def stamp_of(session: Session[str]) -> session_pb2.Stamp:
     """Return a stamp of the session."""
-    return session_pb2.Stamp(session=session.name)
+    return session_pb2.Stamp(session_id=session.name)
 
 
 def test_a_session_without_a_request_expires_and_one_with_a_stream_does_not() -> None:
@@ -254,7 +254,7 @@ def test_a_refusal_says_how_a_session_ended_and_does_not_show_its_name(
     else:
         sessions = Sessions[str]("queue")
     with pytest.raises(SessionExpiredError) as error:
-        sessions.get(session_pb2.Stamp(session=name))
+        sessions.get(session_pb2.Stamp(session_id=name))
     assert error.value.metadata == {"reason": reason}
     assert name not in str(error.value)
     assert name[:6] in str(error.value)
@@ -268,7 +268,7 @@ def test_ended_sessions_are_not_remembered_without_end() -> None:
     for _ in range(REMEMBERED_MAX):
         sessions.delete(sessions.create("core").name)
     with pytest.raises(SessionExpiredError) as error:
-        sessions.get(session_pb2.Stamp(session=names[0]))
+        sessions.get(session_pb2.Stamp(session_id=names[0]))
     assert error.value.metadata == {"reason": "unknown"}
 
 

@@ -80,7 +80,7 @@ def test_a_batch_ends_where_its_outcomes_have_become_large(monkeypatch: pytest.M
     async def all_messages() -> list[scheduler_pb2.RoundOutcomes]:
         answers = [await told(session, first_round())]
         while answers[-1].more:
-            answers.append(await told(session, scheduler_pb2.Round(at_ns=1)))
+            answers.append(await told(session, scheduler_pb2.Round(time_ns=1)))
         return answers
 
     answers = asyncio.run(all_messages())

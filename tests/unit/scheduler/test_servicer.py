@@ -43,7 +43,7 @@ def create(servicer: SchedulerServicer, config: scheduler_pb2.SchedulerConfig) -
     """Create a session and return its name."""
     context: Any = None
     request = service_pb2.CreateSessionRequest(config=config)
-    return asyncio.run(servicer.CreateSession(request, context)).session
+    return asyncio.run(servicer.CreateSession(request, context)).session_id
 
 
 def servicer_of(link: Link, limits: Limits = DEFAULT_LIMITS) -> SchedulerServicer:
@@ -59,7 +59,9 @@ def test_a_session_that_is_deleted_takes_its_queues_with_it() -> None:
     assert link.open_now == 1
     context: Any = None
     for _ in range(2):
-        asyncio.run(servicer.DeleteSession(session_pb2.DeleteSessionRequest(session=name), context))
+        asyncio.run(
+            servicer.DeleteSession(session_pb2.DeleteSessionRequest(session_id=name), context)
+        )
     assert link.open_now == 0
 
 

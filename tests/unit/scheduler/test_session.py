@@ -97,13 +97,13 @@ def session_of(extender: FirstOnly) -> SchedulerSession:
 
 def first_round() -> scheduler_pb2.Round:
     """Return a round that brings two nodes and all pods."""
-    round_ = scheduler_pb2.Round(at_ns=1)
+    round_ = scheduler_pb2.Round(time_ns=1)
     for name in "ab":
         node = node_to_message(make_node(name).capacity(cpu="9", memory="9Gi").obj())
-        round_.events.add(at_ns=1).add.node.CopyFrom(node)
+        round_.events.add(time_ns=1).add.node.CopyFrom(node)
     for index in range(PODS):
         pod = pod_to_message(make_pod(f"p{index}").req(cpu="1").obj())
-        round_.events.add(at_ns=1).add.pod.CopyFrom(pod)
+        round_.events.add(time_ns=1).add.pod.CopyFrom(pod)
     return round_
 
 
@@ -125,7 +125,7 @@ def test_slow_extenders_end_a_message_and_change_no_decision(
     async def all_messages() -> list[scheduler_pb2.RoundOutcomes]:
         answers = [await told(session, first_round())]
         while answers[-1].more:
-            answers.append(await told(session, scheduler_pb2.Round(at_ns=1)))
+            answers.append(await told(session, scheduler_pb2.Round(time_ns=1)))
         return answers
 
     answers = asyncio.run(all_messages())
@@ -172,8 +172,8 @@ def test_look_ahead_saves_the_exchange_whose_answer_is_empty(
     assert sorted(uid for uid, _ in bound(outcomes)) == uids
     assert queue.exchanges == (exchanges if looks_ahead else 2)
     assert (queue.uids, outcomes.more) == ([], False)
-    assert outcomes.HasField("next_wakeup_ns") == (wakeup_ns is not None)
-    assert outcomes.next_wakeup_ns == (wakeup_ns or 0)
+    assert outcomes.HasField("next_wakeup_time_ns") == (wakeup_ns is not None)
+    assert outcomes.next_wakeup_time_ns == (wakeup_ns or 0)
 
 
 def test_a_round_of_a_window_tries_no_more_pods_than_it_allows() -> None:
@@ -182,12 +182,12 @@ def test_a_round_of_a_window_tries_no_more_pods_than_it_allows() -> None:
     options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
     session = SchedulerSession(options, queue, scheduler_pb2.SchedulerConfig())
     first, later = first_round(), scheduler_service_pb2.Foreseen()
-    later.round.at_ns, later.round.max_pods = 2, 1
+    later.round.time_ns, later.round.max_pods = 2, 1
     later.round.events.extend(first.events[3:5])
     for event in later.round.events:
-        event.at_ns = 2
+        event.time_ns = 2
     del first.events[3:]
-    patch = later.confirmations.add(at_ns=1).patch
+    patch = later.confirmations.add(time_ns=1).patch
     patch.pod.uid, patch.node_name = "uid-default-p0", ""
 
     async def both() -> list[scheduler_pb2.RoundOutcomes]:
@@ -195,7 +195,7 @@ def test_a_round_of_a_window_tries_no_more_pods_than_it_allows() -> None:
 
     before, after = asyncio.run(both())
     assert [uid for uid, _ in bound(before)] == ["uid-default-p0"]
-    assert before.goes_on
+    assert before.window_continues
     assert [uid for uid, _ in bound(after)] == ["uid-default-p1"]
     assert after.more
 
@@ -237,7 +237,7 @@ def test_refusals_that_the_queue_did_not_accept_are_decided_again() -> None:
     round_ = first_round()
     del round_.events[:2]
     small = node_to_message(make_node("small").capacity(cpu="0", memory="9Gi").obj())
-    round_.events.insert(0, scheduler_pb2.Event(at_ns=1))
+    round_.events.insert(0, scheduler_pb2.Event(time_ns=1))
     round_.events[0].add.node.CopyFrom(small)
     outcomes = asyncio.run(told(session, round_))
     committed = [each.refusals for each in outcomes.outcomes]
@@ -260,9 +260,9 @@ def test_the_names_of_resources_in_a_session_are_limited() -> None:
 
     def bringing(at_ns: int, names: range) -> scheduler_pb2.Round:
         amounts: Mapping[str, Any] = {"cpu": "1"} | {f"example.com/r{i}": 1 for i in names}
-        round_ = scheduler_pb2.Round(at_ns=at_ns)
+        round_ = scheduler_pb2.Round(time_ns=at_ns)
         node = node_to_message(make_node(f"n{at_ns}").capacity(amounts).obj())
-        round_.events.add(at_ns=at_ns).add.node.CopyFrom(node)
+        round_.events.add(time_ns=at_ns).add.node.CopyFrom(node)
         return round_
 
     async def test() -> None:
@@ -273,7 +273,7 @@ def test_the_names_of_resources_in_a_session_are_limited() -> None:
         pods = bringing(4, range(15))
         amounts = dict.fromkeys((f"example.com/p{i}" for i in range(9)), 1)
         pod = pod_to_message(make_pod("p").req(amounts).obj())
-        pods.events.add(at_ns=4).add.pod.CopyFrom(pod)
+        pods.events.add(time_ns=4).add.pod.CopyFrom(pod)
         with pytest.raises(LimitError):
             await told(session, pods)
 

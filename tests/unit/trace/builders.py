@@ -11,12 +11,12 @@ def make_header(**fields: object) -> Record:
     header = Header(format_version=2)
     for name, value in fields.items():
         setattr(header, name, value)
-    return Record(at_ns=0, sequence=1, header=header)
+    return Record(time_ns=0, sequence=1, header=header)
 
 
 def make_marker(at_ns: int, sequence: int, name: str = "m") -> Record:
     """Return a marker's record."""
-    return Record(at_ns=at_ns, sequence=sequence, marker=Marker(name=name))
+    return Record(time_ns=at_ns, sequence=sequence, marker=Marker(name=name))
 
 
 def make_pod(at_ns: int, sequence: int, name: str) -> Record:
@@ -25,4 +25,4 @@ def make_pod(at_ns: int, sequence: int, name: str) -> Record:
     pod.metadata.name = name
     pod.spec.priority = 5
     pod.spec.containers.add(name="c").resources.requests["cpu"] = "1"
-    return Record(at_ns=at_ns, sequence=sequence, pod_create=PodCreate(pod=pod))
+    return Record(time_ns=at_ns, sequence=sequence, pod_create=PodCreate(pod=pod))

@@ -187,7 +187,7 @@ def test_a_trace_that_expands_too_much_is_refused(
     """As any compressed file is."""
     monkeypatch.setattr("replay.bounds._EXPANSION_FROM_BYTES", 1 << 20)
     path = tmp_path / "t.ktr"
-    record = Record(at_ns=1, sequence=2)
+    record = Record(time_ns=1, sequence=2)
     record.marker.name = "x" * (8 << 20)
     write(path, [make_header(), record])
     with pytest.raises(TraceError, match="expands too much; the bound is 1,000, and --max-exp"):

@@ -26,7 +26,7 @@ from pathlib import Path
 from replay.results.run.history import RoundLog
 from reprieve.scheduler.v1beta1.scheduler_pb2 import Round
 from tests.growing import growing
-round_ = Round(at_ns=1)
+round_ = Round(time_ns=1)
 labels = round_.events.add().add.node.metadata.labels
 labels.update({f"key-{number}": str(number) for number in range(20)})
 log = RoundLog(growing(Path(sys.argv[1])))

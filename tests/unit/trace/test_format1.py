@@ -74,7 +74,7 @@ def _object(kind: str, mapping: Mapping[str, Any]) -> KubernetesObject:
 def _records() -> list[trace_pb2.Record]:
     """Return what the files hold, but for times and numbers, which are set last."""
     pod = ObjectReference(kind="Pod", namespace="shop", name="p", uid="u-p")
-    scheduled = trace_pb2.Scheduled(node_name="n", waited_ns=7)
+    scheduled = trace_pb2.Scheduled(node_name="n", waited_duration_ns=7)
     unknown = trace_pb2.Scheduled(node_name="n")
     evicted = trace_pb2.Evicted(node_name="n", grace_period_seconds=9)
     ranked = evicted.ranking.add(priority=3, usage=5, request=4, exceeds_request=True)
@@ -82,7 +82,7 @@ def _records() -> list[trace_pb2.Record]:
     profile = trace_pb2.UsageProfile(id=1)
     profile.segments.add(memory_bytes=5)
     records = [
-        make_header(source="test", window_end_ns=99),
+        make_header(source="test", window_end_time_ns=99),
         *(trace_pb2.Record(create=_object(*each)) for each in OBJECTS),
         *(trace_pb2.Record(update=_object(*each)) for each in OBJECTS),
         make_pod(0, 0, "p"),
@@ -94,7 +94,7 @@ def _records() -> list[trace_pb2.Record]:
         make_marker(0, 0),
     ]
     for number, record in enumerate(records):
-        record.at_ns, record.sequence = number, number + 1
+        record.time_ns, record.sequence = number, number + 1
     return records
 
 
@@ -143,16 +143,13 @@ def test_a_bound_that_is_not_a_whole_number_stays_wrong(number: float) -> None:
         budget_from_message(converted)
 
 
-def _spelt_as_in_protos(plain: Any) -> Any:
-    """Return a line with its fields by their names in the protos, which JSON takes, too."""
+def _in_snake_case(plain: Any) -> Any:
+    """Return a line with its fields' names in snake case, which JSON takes, too."""
     match plain:
         case dict():
-            return {
-                name if name in _NOT_FIELDS else _snake(name): _spelt_as_in_protos(value)
-                for name, value in plain.items()
-            }
+            return {_snake(name): _in_snake_case(value) for name, value in plain.items()}
         case list():
-            return [*map(_spelt_as_in_protos, plain)]
+            return [*map(_in_snake_case, plain)]
     return plain
 
 
@@ -160,16 +157,12 @@ def _snake(name: str) -> str:
     return re.sub(r"[A-Z]", lambda each: f"_{each[0].lower()}", name)
 
 
-_NOT_FIELDS = frozenset({"gracePeriodS"})
-"""What has the name of format 1, in both spellings the same."""
-
-
 @pytest.mark.parametrize("version", [1, "1"])
-def test_a_text_may_spell_fields_as_the_protos_do(tmp_path: Path, version: object) -> None:
+def test_a_text_may_spell_fields_in_snake_case(tmp_path: Path, version: object) -> None:
     """And a number as a text; it is read as the other spelling."""
     lines = [json.loads(line) for line in FILES[1].read_text().splitlines()]
     path = tmp_path / "spelt.jsonl"
-    for spelt in (lines, [*map(_spelt_as_in_protos, lines)]):
+    for spelt in (lines, [*map(_in_snake_case, lines)]):
         header = spelt[0]["header"]
         (name,) = {"formatVersion", "format_version"} & header.keys()
         header[name] = version

@@ -85,4 +85,4 @@ def test_the_bundled_nginx_trace_is_the_scenario_of_the_seed() -> None:
         "nginx-5754944d6c-9mnxa",
         "nginx-a",
     ]
-    assert [pod.at_ns - records[0].at_ns for pod in pods] == [0, 8_000_000_000]
+    assert [pod.time_ns - records[0].time_ns for pod in pods] == [0, 8_000_000_000]

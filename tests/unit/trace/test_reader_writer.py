@@ -38,7 +38,7 @@ def _content(draw: st.DrawFn) -> Record:
             record.create.CopyFrom(create)
         case 3:
             profile = UsageProfile(id=draw(st.integers(0, 2**32 - 1)), maxima=draw(st.booleans()))
-            profile.segments.add(offset_ns=draw(_INT64), memory_bytes=draw(_INT64))
+            profile.segments.add(offset_duration_ns=draw(_INT64), memory_bytes=draw(_INT64))
             record.usage.CopyFrom(profile)
         case 4:
             observed = Observed(resource_version=name)
@@ -56,7 +56,7 @@ def _traces(draw: st.DrawFn) -> list[Record]:
     for record in draw(st.lists(_content(), max_size=8)):
         at_ns += draw(st.integers(0, 10**12))
         sequence += draw(st.integers(1, 3))
-        record.at_ns, record.sequence = at_ns, sequence
+        record.time_ns, record.sequence = at_ns, sequence
         records.append(record)
     return records
 
@@ -128,7 +128,7 @@ def test_equal_traces_are_equal_files(tmp_path: Path) -> None:
     ("records", "problem"),
     [
         ([make_marker(0, 1)], "the first record is a header"),
-        ([make_header(), make_marker(5, 2), make_marker(4, 3)], "at_ns 4 follows 5"),
+        ([make_header(), make_marker(5, 2), make_marker(4, 3)], "atNs 4 follows 5"),
         ([make_header(), make_marker(5, 2), make_marker(5, 2)], "sequence 2 follows 2"),
         ([make_header(), make_header()], "a second header"),
         ([make_header(format_version=9)], "format_version 9"),

@@ -17,18 +17,18 @@ def bound(name: str, node: str, *, at_ns: int = 0, tied: int = 1) -> trace_pb2.D
     reference = meta_pb2.ObjectReference(kind="Pod", namespace="prod", name=name, uid=f"uid-{name}")
     scheduled = trace_pb2.Scheduled(node_name=node, attempts=1, tied_nodes=tied)
     observed = trace_pb2.Observed(object=reference, scheduled=scheduled)
-    return trace_pb2.Decision(at_ns=at_ns, observed=observed)
+    return trace_pb2.Decision(time_ns=at_ns, observed=observed)
 
 
 def run(path: Path, *decisions: trace_pb2.Decision, start_ns: int = 0) -> RunDirectory:
     """Return a run that begins at `start_ns` and decided these."""
     found = RunDirectory.create(path)
     history = found.round_log()
-    history.write(scheduler_pb2.Round(at_ns=start_ns))
+    history.write(scheduler_pb2.Round(time_ns=start_ns))
     history.close()
     log = found.decision_log()
     for decision in decisions:
-        decision.at_ns += start_ns
+        decision.time_ns += start_ns
         log.write(decision)
     log.close()
     return found

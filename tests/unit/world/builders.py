@@ -239,7 +239,11 @@ class World:
     def log(self) -> list[tuple[int, str, str]]:
         """Return the decision log as (seconds, what, object)."""
         return [
-            (each.at_ns // S, each.observed.WhichOneof("observed") or "", each.observed.object.name)
+            (
+                each.time_ns // S,
+                each.observed.WhichOneof("observed") or "",
+                each.observed.object.name,
+            )
             for each in self.entries
         ]
 

@@ -33,7 +33,7 @@ def expected(
     made.owner.kind, made.owner.namespace, made.owner.name = kind, "default", name
     made.ordinal, made.name = ordinal, pod_name
     if service_s:
-        made.life.service_time_ns = service_s * S
+        made.life.service_duration_ns = service_s * S
     return record
 
 
@@ -129,7 +129,7 @@ def test_a_pod_takes_name_and_life_from_the_recorded_pod_of_its_ordinal() -> Non
     before = record.SerializeToString(deterministic=True)
     world.feed(0, record, create(make_replica_set(replicas=2)))
     pod = world.pod("web-seen")
-    assert (pod.life.service_time_ns, world.names()[1]) == (5 * S, "web-seen")
+    assert (pod.life.service_duration_ns, world.names()[1]) == (5 * S, "web-seen")
     pod.life.usage_id = 3
     assert record.SerializeToString(deterministic=True) == before
 
@@ -145,7 +145,7 @@ def test_a_recorded_name_that_is_taken_gives_way() -> None:
     )
     name = world.names()[1]
     assert name != "web-seen"
-    assert world.pod(name).life.service_time_ns == 5 * S
+    assert world.pod(name).life.service_duration_ns == 5 * S
 
 
 def test_recorded_pods_are_adopted_and_count_among_the_ordinals() -> None:
@@ -213,7 +213,10 @@ def test_a_refused_pod_is_one_entry_until_more_pods_are_missing() -> None:
     replica_set.spec.replicas = 4
     world.feed(2 * S, update(replica_set))
     entries = [entry for entry in world.entries if entry.observed.HasField("refused")]
-    assert [(entry.at_ns, entry.observed.refused.pods) for entry in entries] == [(0, 2), (2 * S, 2)]
+    assert [(entry.time_ns, entry.observed.refused.pods) for entry in entries] == [
+        (0, 2),
+        (2 * S, 2),
+    ]
     entry = entries[0].observed
     name = entry.object.name
     assert entry.refused.message == (

@@ -212,7 +212,7 @@ def test_replacements_of_rejected_pods_wait_longer_and_longer_until_a_run_ends()
     scheduler, replay, _ = play(
         bind_all, [at(0, create(make_node())), at(0, create(replica_set))], looks_ahead=True
     )
-    times = [round_.at_ns for round_ in scheduler.rounds for _ in added(round_)]
+    times = [round_.time_ns for round_ in scheduler.rounds for _ in added(round_)]
     assert times[:3] == [0, 0, 0]
     assert [at_ns // MS for at_ns in times[3:7]] == [5, 15, 35, 75]
     assert len(times) == 2 + 18

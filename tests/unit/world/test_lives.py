@@ -36,7 +36,7 @@ def ready(pod: PodRecord) -> tuple[str, str]:
 
 def test_a_pod_runs_once_its_kubelet_has_seen_it_and_ends_after_its_service_time() -> None:
     """Seen at once, running after the start delay, Succeeded after the run."""
-    world, pod = make_world(start_delay_ns=2 * S, service_time_ns=10 * S)
+    world, pod = make_world(start_delay_duration_ns=2 * S, service_duration_ns=10 * S)
     world.run_until(S)
     status = pod.message.status
     assert (status.phase, status.HasField("start_time"), ready(pod)) == (
@@ -65,7 +65,7 @@ def test_containers_that_start_at_once_run_in_the_kubelets_first_status() -> Non
 
 def test_a_pod_that_fails_ends_in_failed() -> None:
     """With exit code 1 and the kubelet's reason."""
-    world, pod = make_world(service_time_ns=S, fails=True)
+    world, pod = make_world(service_duration_ns=S, fails=True)
     world.run_until(S)
     assert (pod.message.status.phase, ready(pod)) == ("Failed", ("False", "PodFailed"))
     assert pod.message.status.container_statuses[0].state.terminated.exit_code == 1
@@ -73,14 +73,14 @@ def test_a_pod_that_fails_ends_in_failed() -> None:
 
 def test_a_run_that_was_cut_short_has_no_end() -> None:
     """Its service time is a lower bound only."""
-    world, pod = make_world(service_time_ns=S, censored=True)
+    world, pod = make_world(service_duration_ns=S, censored=True)
     world.run_until(100 * S)
     assert pod.message.status.phase == "Running"
 
 
 def test_a_recorded_start_delay_beats_the_model() -> None:
     """Even one of 0."""
-    world, pod = make_world(models=Models(start_delay_ns=5 * S), start_delay_ns=0)
+    world, pod = make_world(models=Models(start_delay_ns=5 * S), start_delay_duration_ns=0)
     world.run_until(0)
     assert pod.running_ns == 0
     world, pod = make_world(models=Models(start_delay_ns=5 * S))
@@ -125,11 +125,11 @@ def test_a_pod_that_stops_by_itself_within_its_grace_period_succeeds(
     shutdown_s: int, end_s: int, phase: str
 ) -> None:
     """One that takes all of it was killed."""
-    world, pod = make_world(shutdown_ns=shutdown_s * S)
+    world, pod = make_world(shutdown_duration_ns=shutdown_s * S)
     world.run_until(S)
     world.feed(S, delete("Pod", "p"))
     world.run_until(100 * S)
-    assert world.entries[-1].at_ns == end_s * S
+    assert world.entries[-1].time_ns == end_s * S
     assert pod.message.status.phase == phase
 
 
@@ -152,7 +152,7 @@ def test_a_negative_grace_period_counts_as_1_s() -> None:
 
 def test_a_pod_that_has_ended_is_deleted_at_once() -> None:
     """Whatever its grace period."""
-    world, _ = make_world(service_time_ns=S)
+    world, _ = make_world(service_duration_ns=S)
     world.run_until(5 * S)
     world.feed(5 * S, delete("Pod", "p"))
     assert world.names() == []
@@ -160,7 +160,7 @@ def test_a_pod_that_has_ended_is_deleted_at_once() -> None:
 
 def test_a_pod_deleted_before_its_containers_run_has_nothing_to_wait_for() -> None:
     """Whether its kubelet has seen it or not; it never runs and ends in Failed."""
-    world, pod = make_world(start_delay_ns=10 * S)
+    world, pod = make_world(start_delay_duration_ns=10 * S)
     world.run_until(2 * S)
     world.feed(2 * S, delete("Pod", "p"))
     world.run_until(2 * S)
@@ -180,7 +180,7 @@ def test_a_shorter_grace_period_replaces_a_longer_one() -> None:
     world.feed(3 * S, delete("Pod", "p"))
     assert pod.message.metadata.deletion_grace_period_seconds == 5
     world.run_until(100 * S)
-    assert world.entries[-1].at_ns == 7 * S
+    assert world.entries[-1].time_ns == 7 * S
 
 
 def test_a_shorter_grace_period_that_is_over_already_becomes_1_s_from_now() -> None:
@@ -195,7 +195,7 @@ def test_a_shorter_grace_period_that_is_over_already_becomes_1_s_from_now() -> N
         1,
     )
     world.run_until(100 * S)
-    assert world.entries[-1].at_ns == 21 * S
+    assert world.entries[-1].time_ns == 21 * S
 
 
 def test_a_forced_deletion_of_a_terminating_pod_takes_it_away_at_once() -> None:
@@ -209,17 +209,17 @@ def test_a_forced_deletion_of_a_terminating_pod_takes_it_away_at_once() -> None:
 
 def test_an_end_that_comes_before_a_shortened_grace_period_stays() -> None:
     """The containers exit by themselves 4 s after they were told to, not 3 s later."""
-    world, pod = make_world(shutdown_ns=4 * S)
+    world, pod = make_world(shutdown_duration_ns=4 * S)
     world.run_until(0)
     world.feed(0, delete("Pod", "p"))
     world.feed(2 * S, delete("Pod", "p", grace_s=5))
     world.run_until(100 * S)
-    assert (world.entries[-1].at_ns, pod.message.status.phase) == (4 * S, "Succeeded")
+    assert (world.entries[-1].time_ns, pod.message.status.phase) == (4 * S, "Succeeded")
 
 
 def test_a_pod_that_finishes_while_terminating_goes_then() -> None:
     """It does not wait for the rest of its grace period."""
-    world, pod = make_world(service_time_ns=10 * S)
+    world, pod = make_world(service_duration_ns=10 * S)
     world.run_until(5 * S)
     world.feed(5 * S, delete("Pod", "p"))
     world.run_until(100 * S)
@@ -229,7 +229,7 @@ def test_a_pod_that_finishes_while_terminating_goes_then() -> None:
 
 def test_a_pod_that_finishes_as_it_is_stopped_ends_once() -> None:
     """Two actions of one moment."""
-    world, _ = make_world(service_time_ns=35 * S)
+    world, _ = make_world(service_duration_ns=35 * S)
     world.run_until(5 * S)
     world.feed(5 * S, delete("Pod", "p"))
     world.run_until(100 * S)
@@ -262,12 +262,12 @@ def test_an_eviction_without_an_override_gives_the_pods_own_grace_period() -> No
 
 def test_a_pod_that_finishes_while_it_is_evicted_counts_as_evicted() -> None:
     """The kubelet writes its words over the phase."""
-    world, pod = make_world(service_time_ns=5 * S)
+    world, pod = make_world(service_duration_ns=5 * S)
     world.run_until(0)
     evict(world, pod, 3 * S, grace_s=30)
     world.run_until(100 * S)
     assert (pod.message.status.phase, pod.message.status.reason) == ("Failed", "Evicted")
-    assert world.entries[-1].at_ns == 5 * S
+    assert world.entries[-1].time_ns == 5 * S
 
 
 def test_a_pod_evicted_while_terminating_is_evicted_and_goes() -> None:
@@ -277,13 +277,13 @@ def test_a_pod_evicted_while_terminating_is_evicted_and_goes() -> None:
     world.feed(0, delete("Pod", "p"))
     assert evict(world, pod, 5 * S, grace_s=1) == 6 * S
     world.run_until(100 * S)
-    assert (pod.message.status.reason, world.entries[-1].at_ns) == ("Evicted", 6 * S)
+    assert (pod.message.status.reason, world.entries[-1].time_ns) == ("Evicted", 6 * S)
     assert world.names() == []
 
 
 def test_a_pod_evicted_before_it_runs_never_runs() -> None:
     """It has nothing to stop."""
-    world, pod = make_world(start_delay_ns=10 * S)
+    world, pod = make_world(start_delay_duration_ns=10 * S)
     world.run_until(S)
     assert evict(world, pod, 2 * S, grace_s=30) == 2 * S
     world.run_until(100 * S)
@@ -292,8 +292,8 @@ def test_a_pod_evicted_before_it_runs_never_runs() -> None:
 
 def test_pods_of_a_node_that_goes_are_lost_with_all_that_was_to_come() -> None:
     """Terminal ones too."""
-    world, _ = make_world(models=Models(pod_gc_ns=0), service_time_ns=50 * S)
-    world.feed(0, create_pod(make_pod("done", node="n"), service_time_ns=S))
+    world, _ = make_world(models=Models(pod_gc_ns=0), service_duration_ns=50 * S)
+    world.feed(0, create_pod(make_pod("done", node="n"), service_duration_ns=S))
     world.run_until(5 * S)
     world.events()
     world.feed(5 * S, delete("Node", "n"))
@@ -308,7 +308,7 @@ def test_a_recorded_pod_continues_where_it_was() -> None:
     world = World()
     pod = make_pod(node="n", ready=True)
     pod.status.start_time.FromNanoseconds(2 * S)
-    world.feed(5 * S, create(make_node()), create_pod(pod, service_time_ns=10 * S))
+    world.feed(5 * S, create(make_node()), create_pod(pod, service_duration_ns=10 * S))
     world.run_until(100 * S)
     assert world.log() == [(12, "finished", "p")]
 
@@ -319,7 +319,7 @@ def test_a_recorded_pod_that_was_terminating_stops_when_it_would_have() -> None:
     pod = make_pod(node="n", ready=True)
     pod.metadata.deletion_timestamp.FromNanoseconds(12 * S)
     pod.metadata.deletion_grace_period_seconds = 10
-    world.feed(5 * S, create(make_node()), create_pod(pod, shutdown_ns=8 * S))
+    world.feed(5 * S, create(make_node()), create_pod(pod, shutdown_duration_ns=8 * S))
     world.run_until(100 * S)
     assert world.log() == [(10, "finished", "p"), (10, "removed", "p")]
 
@@ -338,7 +338,7 @@ def test_a_pod_made_again_without_a_uid_is_another_pod() -> None:
     message.metadata.uid = ""
     uids = []
     for at_ns in (0, 2 * S):
-        world.feed(at_ns, create_pod(message, service_time_ns=5 * S))
+        world.feed(at_ns, create_pod(message, service_duration_ns=5 * S))
         uids.append(world.pod("p").uid)
         world.feed(at_ns + S, delete("Pod", "p"))
     assert len(set(uids)) == 2

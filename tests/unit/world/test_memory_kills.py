@@ -64,7 +64,7 @@ def world(*pods: pod_pb2.Pod, models: Models | None = None, node: str = "64Gi") 
 def kills(played: World) -> list[tuple[float, str, str]]:
     """Return the kills as (seconds, container, whose limit)."""
     return [
-        (round(each.at_ns / S, 3), killed.container, killed.limit_of)
+        (round(each.time_ns / S, 3), killed.container, killed.limit_of)
         for each in played.entries
         if (killed := each.observed.oom_killed).container
     ]
@@ -252,7 +252,7 @@ def test_usage_that_was_recorded_with_its_restarts_kills_nothing() -> None:
     profile = trace_pb2.UsageProfile(id=1)
     for number in range(20):
         profile.segments.add(
-            offset_ns=number * 30 * S, memory_bytes=(512 if number % 4 == 3 else 100) * MIB
+            offset_duration_ns=number * 30 * S, memory_bytes=(512 if number % 4 == 3 else 100) * MIB
         )
     recorded = create_pod(pod(), usage_id=1)
     played.feed(0, create(make_node()), trace_pb2.Record(usage=profile), recorded)
@@ -264,7 +264,9 @@ def test_recorded_usage_by_container_is_checked_by_container() -> None:
     """A lower limit than that of the recording kills, and the profile begins anew."""
     profile = trace_pb2.UsageProfile(id=1)
     for offset_s, web, log in ((0, 100, 10), (100, 300, 10)):
-        segment = profile.segments.add(offset_ns=offset_s * S, memory_bytes=(web + log) * MIB)
+        segment = profile.segments.add(
+            offset_duration_ns=offset_s * S, memory_bytes=(web + log) * MIB
+        )
         segment.containers.add(name="web", memory_bytes=web * MIB)
         segment.containers.add(name="log", memory_bytes=log * MIB)
     played = World()

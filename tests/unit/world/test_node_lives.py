@@ -162,7 +162,7 @@ def test_a_node_that_comes_back_in_time_keeps_its_pods() -> None:
     """What they would have done in the meantime is done now."""
     world = World()
     pod = make_pod("p", node="n", ready=True)
-    world.feed(0, create(make_node()), create_pod(pod, service_time_ns=20 * S))
+    world.feed(0, create(make_node()), create_pod(pod, service_duration_ns=20 * S))
     world.feed(S, action(FAIL))
     world.run_until(30 * S)
     assert phases(world) == {"p": "Running"}

@@ -306,7 +306,7 @@ def refusals(*uids: str, messages: tuple[str, ...] = ("no",)) -> scheduler_pb2.O
     for place, uid in enumerate(uids):
         outcome.refusals.uids.append(uid)
         outcome.refusals.attempts.append(place + 1)
-        outcome.refusals.refused_by.append(min(place, len(messages) - 1))
+        outcome.refusals.verdict_indexes.append(min(place, len(messages) - 1))
     return outcome
 
 

@@ -93,10 +93,10 @@ def test_a_replay_reports_collected_pods_to_its_scheduler() -> None:
     scheduler, log = FakeScheduler(bind_all), list[trace_pb2.Decision]()
     models = Models(ended_pods_max=1)
     replay = Replay(scheduler, None, models=models, sink=log.append, observer=Silent())
-    pods = [at(i * S, create_pod(make_pod(f"p{i}"), service_time_ns=S)) for i in range(3)]
+    pods = [at(i * S, create_pod(make_pod(f"p{i}"), service_duration_ns=S)) for i in range(3)]
     assert replay.run(iter([create(make_node()), *pods]), Limits()) is ReplayEnd.FINISHED
     deleted = [
-        (round_.at_ns, event.remove.name)
+        (round_.time_ns, event.remove.name)
         for round_ in scheduler.rounds
         for event in round_.events
         if event.HasField("remove")

@@ -83,23 +83,23 @@ class FakeKubelets:
         active = [pod.metadata.uid for pod in step.pods] + list(step.active_uids)
         met = step.observations.memory.available_bytes < GIB
         if met:
-            self._met_ns[step.node_name] = step.at_ns
+            self._met_ns[step.node_name] = step.time_ns
         last_ns = self._met_ns.get(step.node_name, -100 * S)
-        holds = step.at_ns - last_ns < 30 * S
+        holds = step.time_ns - last_ns < 30 * S
         result = answer.step
-        result.next_step_ns = step.at_ns + 10 * S
-        result.quiet = not holds and step.at_ns - last_ns > 40 * S
+        result.next_step_time_ns = step.time_ns + 10 * S
+        result.quiet = not holds and step.time_ns - last_ns > 40 * S
         for type_ in () if result.quiet else TYPES:
             status = "True" if holds and type_ == "MemoryPressure" else "False"
             result.conditions.add(type=type_, status=status, reason="r", message="m")
         if holds:
-            result.condition_last_observed.add(name="MemoryPressure", at_ns=last_ns)
+            result.condition_last_observed.add(name="MemoryPressure", time_ns=last_ns)
         if met and self.evicts and active:
             evicted = result.evictions.add(reason="Evicted", phase="Failed", message="low")
             evicted.pod.uid, evicted.signal = active[0], "memory.available"
             evicted.grace_period_override_seconds = 1
         if result.quiet and self.calms and not met:
-            result.calm.least.add(signal="memory.available", amount=GIB)
+            result.calm.min_available.add(signal="memory.available", amount=GIB)
         if self.notifies:
             result.notify_at.add(signal="memory.available", amount=GIB)
         return answer
@@ -142,13 +142,13 @@ def usage(*segments: tuple[int, int], id_: int = 1, node: str = "") -> trace_pb2
     record = trace_pb2.Record()
     record.usage.id, record.usage.node_name = id_, node
     for offset_s, mib in segments:
-        record.usage.segments.add(offset_ns=offset_s * S, memory_bytes=mib << 20)
+        record.usage.segments.add(offset_duration_ns=offset_s * S, memory_bytes=mib << 20)
     return record
 
 
 def at(second: int, record: trace_pb2.Record) -> trace_pb2.Record:
     """Return the record with its time."""
-    record.at_ns = second * S
+    record.time_ns = second * S
     return record
 
 
@@ -176,7 +176,7 @@ def pod(name: str, usage_id: int = 1, **life: int) -> trace_pb2.Record:
 
 def seconds(kubelets: FakeKubelets) -> list[int]:
     """Return when nodes were stepped."""
-    return [step.at_ns // S for step in kubelets.steps]
+    return [step.time_ns // S for step in kubelets.steps]
 
 
 def test_a_node_whose_usage_is_not_known_is_never_stepped() -> None:
@@ -189,7 +189,7 @@ def test_a_node_whose_usage_is_not_known_is_never_stepped() -> None:
 def test_a_node_is_stepped_on_a_grid_of_10_s_after_what_it_observes_has_changed() -> None:
     """A pod that starts or ends, and each change of what it uses; nothing else."""
     kubelets = FakeKubelets()
-    records = [usage((0, 100), (33, 200)), at(4, pod("a", service_time_ns=60 * S))]
+    records = [usage((0, 100), (33, 200)), at(4, pod("a", service_duration_ns=60 * S))]
     _, _, end, _ = play(kubelets, *records)
     assert (seconds(kubelets), end) == ([10, 40, 70], ReplayEnd.FINISHED)
     memory = [step.observations.memory.available_bytes >> 20 for step in kubelets.steps]
@@ -215,7 +215,7 @@ def test_a_node_under_pressure_gets_condition_and_taint_and_loses_them_again() -
     replay, scheduler, end, entries = play(kubelets, *records)
     assert seconds(kubelets) == [0, 20, 22, 32, 42, 52, 62]
     changes = [
-        (each.at_ns // S, each.observed.condition_changed.status)
+        (each.time_ns // S, each.observed.condition_changed.status)
         for each in entries
         if each.observed.HasField("condition_changed")
     ]
@@ -242,7 +242,7 @@ def test_a_pressure_without_relief_is_stepped_and_does_not_keep_a_replay_running
 def test_an_idle_step_matters_again_once_something_changes() -> None:
     """The pressure ends with the pod's work, and then the condition goes."""
     kubelets = FakeKubelets(evicts=False)
-    play(kubelets, usage((0, 3500)), pod("a", service_time_ns=25 * S))
+    play(kubelets, usage((0, 3500)), pod("a", service_duration_ns=25 * S))
     assert seconds(kubelets) == [0, 10, 20, 30, 40, 50, 60, 70]
 
 
@@ -318,7 +318,7 @@ def test_the_kernel_notifies_of_a_crossing_at_its_moment() -> None:
     for notifies, evicted_s in ((True, 33), (False, 40)):
         kubelets = FakeKubelets(calms=True, notifies=notifies)
         _, _, _, entries = play(kubelets, *records)
-        found = [each.at_ns // S for each in entries if each.observed.HasField("evicted")]
+        found = [each.time_ns // S for each in entries if each.observed.HasField("evicted")]
         assert found == [evicted_s]
 
 
@@ -384,7 +384,8 @@ def grows(name: str, value: str, resource: str = "memory") -> UsageRule:
 def mib_left(kubelets: FakeKubelets) -> list[tuple[int, int]]:
     """Return the second of each step, and the memory that it saw available."""
     return [
-        (step.at_ns // S, step.observations.memory.available_bytes >> 20) for step in kubelets.steps
+        (step.time_ns // S, step.observations.memory.available_bytes >> 20)
+        for step in kubelets.steps
     ]
 
 
@@ -393,7 +394,7 @@ def test_a_pod_with_growing_usage_is_evicted_in_time() -> None:
     kubelets = FakeKubelets(calms=True)
     _, _, end, entries = play(kubelets, pod("a", 0), rules=[grows("a", "100Mi+60Mi/m")])
     evicted = [each for each in entries if each.observed.HasField("evicted")]
-    assert [each.at_ns // S for each in evicted] == [2980]
+    assert [each.time_ns // S for each in evicted] == [2980]
     assert mib_left(kubelets)[:2] == [(0, 3996), (2980, 1016)]
     assert end is ReplayEnd.FINISHED
 
@@ -440,9 +441,9 @@ def test_a_replay_ends_although_replacements_of_evicted_pods_grow_again() -> Non
     rules = [grows(name, "2000Mi+120Mi/m") for name in "ab"]
     told = [create_pod(owned[0]), at(1000, create_pod(owned[1]))]
     replay, _, end, entries = play(kubelets, *told, rules=rules)
-    evicted = [each.at_ns // S for each in entries if each.observed.HasField("evicted")]
+    evicted = [each.time_ns // S for each in entries if each.observed.HasField("evicted")]
     assert (evicted, end) == ([540], ReplayEnd.FINISHED)
     assert "usage" in {kind for kind, _ in replay.journal.notes}
     _, _, _, entries = play(kubelets, *told, rules=rules, until_s=5000)
-    evicted = [each.at_ns // S for each in entries if each.observed.HasField("evicted")]
+    evicted = [each.time_ns // S for each in entries if each.observed.HasField("evicted")]
     assert evicted == [540, 1542]

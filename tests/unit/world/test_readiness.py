@@ -36,7 +36,7 @@ def test_a_pod_is_ready_once_it_runs_by_default() -> None:
 
 @pytest.mark.parametrize(
     ("model_s", "life"),
-    [(10, {}), (5, {"ready_delay_ns": 10 * S}), (0, {"ready_delay_ns": 10 * S})],
+    [(10, {}), (5, {"ready_delay_duration_ns": 10 * S}), (0, {"ready_delay_duration_ns": 10 * S})],
 )
 def test_a_pod_becomes_ready_after_its_own_time_or_the_models(
     model_s: int, life: dict[str, int]
@@ -55,12 +55,12 @@ def test_a_pod_becomes_ready_after_its_own_time_or_the_models(
 
 def test_a_pod_of_its_own_delay_0_is_ready_at_once_whatever_the_model_says() -> None:
     """A recorded value takes precedence."""
-    assert running(model_s=10, ready_delay_ns=0).pod("p").is_ready
+    assert running(model_s=10, ready_delay_duration_ns=0).pod("p").is_ready
 
 
 def test_a_restarted_pod_waits_again() -> None:
     """Its containers exit at 15 s; they run again at once, and are ready at 25 s."""
-    world = running(model_s=10, service_time_ns=15 * S, exit_code=1)
+    world = running(model_s=10, service_duration_ns=15 * S, exit_code=1)
     pod = world.pod("p")
     seen = []
     for until_s in (14, 15, 24, 25, 29):
@@ -116,7 +116,7 @@ def test_a_node_that_reports_again_makes_no_pod_ready_that_was_not() -> None:
     world = World()
     node = make_node()
     node.metadata.annotations.update({"reprieve/fail-at": "5s", "reprieve/recover-at": "100s"})
-    ready, broken = create_pod(make_pod("a")), create_pod(make_pod("b"), ready_delay_ns=-1)
+    ready, broken = create_pod(make_pod("a")), create_pod(make_pod("b"), ready_delay_duration_ns=-1)
     world.feed(0, create(node), ready, broken)
     place(world, 0)
     for until_s, is_ready in ((4, True), (99, False), (110, True)):

@@ -47,7 +47,7 @@ class FakeScheduler:
         round_ = self._told.popleft()
         outcomes = self._script(round_)
         for outcome in outcomes.outcomes:
-            outcome.at_ns = round_.at_ns
+            outcome.time_ns = round_.time_ns
         return outcomes
 
 
@@ -63,13 +63,13 @@ class Silent:
 
 def at(at_ns: int, record: trace_pb2.Record) -> trace_pb2.Record:
     """Return the record with its time."""
-    record.at_ns = at_ns
+    record.time_ns = at_ns
     return record
 
 
 def header(*, window_end_ns: int = 0) -> trace_pb2.Record:
     """Return a header's record at 0."""
-    return trace_pb2.Record(header=trace_pb2.Header(window_end_ns=window_end_ns))
+    return trace_pb2.Record(header=trace_pb2.Header(window_end_time_ns=window_end_ns))
 
 
 def play(
@@ -111,7 +111,7 @@ def bind_all(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
 def test_an_instant_is_sent_in_rounds_until_no_event_remains() -> None:
     """The binding's event, and what the kubelet does with it, belong to rounds of their own."""
     scheduler, replay, end = play(bind_all, [create(make_node()), create_pod(make_pod())])
-    assert [(each.at_ns, each.round, len(each.events)) for each in scheduler.rounds] == [
+    assert [(each.time_ns, each.number, len(each.events)) for each in scheduler.rounds] == [
         (0, 0, 2),
         (0, 1, 2),
     ]
@@ -136,7 +136,7 @@ def test_answers_come_before_the_events_that_they_cause() -> None:
     ]
     assert answers[1].refused == scheduler_pb2.REFUSAL_STAGE_BIND
     assert len(scheduler.rounds[1].events) == 2
-    assert all(not each.answers for each in scheduler.rounds if each.round != 1)
+    assert all(not each.answers for each in scheduler.rounds if each.number != 1)
 
 
 def test_records_of_one_time_are_one_round_and_later_ones_later_instants() -> None:
@@ -148,7 +148,11 @@ def test_records_of_one_time_are_one_round_and_later_ones_later_instants() -> No
         at(9, delete("Pod", "a")),
     ]
     scheduler, _, _ = play(idle, records)
-    assert [(each.at_ns, len(each.events)) for each in scheduler.rounds] == [(0, 1), (5, 2), (9, 1)]
+    assert [(each.time_ns, len(each.events)) for each in scheduler.rounds] == [
+        (0, 1),
+        (5, 2),
+        (9, 1),
+    ]
 
 
 def test_a_long_round_is_split_and_only_its_last_message_takes_pods(
@@ -158,10 +162,10 @@ def test_a_long_round_is_split_and_only_its_last_message_takes_pods(
     monkeypatch.setattr(loop, "EVENTS_PER_MESSAGE", 2)
     records = [create(make_node()), *(create_pod(make_pod(f"p{index}")) for index in range(4))]
     scheduler, replay, _ = play(bind_all, records)
-    first = [each for each in scheduler.rounds if each.round == 0]
+    first = [each for each in scheduler.rounds if each.number == 0]
     assert [len(each.events) for each in first] == [2, 2, 1]
     assert [each.events_only for each in first] == [True, True, False]
-    second = [each for each in scheduler.rounds if each.round == 1]
+    second = [each for each in scheduler.rounds if each.number == 1]
     assert [len(each.answers) for each in second] == [4, *[0] * (len(second) - 1)]
     assert (replay.rounds, replay.cluster.pending) == (2, {})
 
@@ -171,14 +175,14 @@ def test_a_scheduler_with_more_outcomes_is_called_again() -> None:
     pods = ["uid-a", "uid-b", "uid-c"]
 
     def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        if round_.round or not pods:
+        if round_.number or not pods:
             return scheduler_pb2.RoundOutcomes()
         outcome = bind(pods.pop(0), "n")
         return scheduler_pb2.RoundOutcomes(outcomes=[outcome], more=bool(pods))
 
     records = [create(make_node()), *(create_pod(make_pod(name)) for name in "abc")]
     scheduler, replay, _ = play(script, records)
-    parts = [each for each in scheduler.rounds if each.round == 0]
+    parts = [each for each in scheduler.rounds if each.number == 0]
     assert [len(each.events) for each in parts] == [4, 0, 0]
     assert [each.pop.uid for each in scheduler.rounds[3].answers] == ["uid-a", "uid-b", "uid-c"]
     assert replay.rounds == 2
@@ -189,7 +193,7 @@ def test_a_later_part_of_a_round_may_name_a_pod_that_an_earlier_one_took_away() 
     left = [unschedulable(f"uid-{name}", node="n", victims=["uid-v"]) for name in "ab"]
 
     def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        if round_.round or not left:
+        if round_.number or not left:
             return scheduler_pb2.RoundOutcomes()
         outcome = left.pop(0)
         return scheduler_pb2.RoundOutcomes(outcomes=[outcome], more=bool(left))
@@ -217,11 +221,11 @@ def tick_script(every_s: int, *, tries: bool = True) -> Script:
     """Return a script that finds no room, and requests a tick each `every_s` seconds."""
 
     def script(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        due = round_.at_ns // (every_s * S) * every_s * S + every_s * S
+        due = round_.time_ns // (every_s * S) * every_s * S + every_s * S
         ticked = any(event.HasField("tick") for event in round_.events)
         uids = added(round_) or (["uid-p"] if ticked else [])
         outcomes = [unschedulable(uid) for uid in uids] if tries else []
-        return scheduler_pb2.RoundOutcomes(outcomes=outcomes, next_wakeup_ns=due)
+        return scheduler_pb2.RoundOutcomes(outcomes=outcomes, next_wakeup_time_ns=due)
 
     return script
 
@@ -229,7 +233,7 @@ def tick_script(every_s: int, *, tries: bool = True) -> Script:
 def ticks(scheduler: FakeScheduler) -> list[int]:
     """Return the seconds at which a tick was sent."""
     return [
-        event.at_ns // S
+        event.time_ns // S
         for round_ in scheduler.rounds
         for event in round_.events
         if event.HasField("tick")
@@ -268,7 +272,7 @@ def test_what_is_planned_for_a_pod_that_has_gone_does_not_keep_a_replay_going() 
     """A week of work that will never be done."""
     records = [
         create(make_node()),
-        create_pod(make_pod("long", node="n"), service_time_ns=604_800 * S),
+        create_pod(make_pod("long", node="n"), service_duration_ns=604_800 * S),
         create_pod(make_pod()),
         at(S, delete("Pod", "long", grace_s=0)),
     ]
@@ -281,7 +285,7 @@ def test_retries_that_cannot_succeed_give_way_to_what_is_planned() -> None:
     days = 3 * 86_400
     records = [
         create(make_node()),
-        create_pod(make_pod("long", node="n", ready=True), service_time_ns=days * S),
+        create_pod(make_pod("long", node="n", ready=True), service_duration_ns=days * S),
         create_pod(make_pod()),
     ]
     scheduler, replay, end = play(tick_script(30), records)
@@ -294,7 +298,7 @@ def test_retries_continue_to_a_limit_and_to_the_next_record() -> None:
     """Only where nothing but what is planned is left are they left out."""
     records = [
         create(make_node()),
-        create_pod(make_pod("long", node="n", ready=True), service_time_ns=86_400 * S),
+        create_pod(make_pod("long", node="n", ready=True), service_duration_ns=86_400 * S),
         create_pod(make_pod()),
     ]
     scheduler, replay, _ = play(tick_script(30), records, until_ns=900 * S)
@@ -339,4 +343,4 @@ def test_every_tick_comes_first_in_its_round() -> None:
     records = [create_pod(make_pod()), at(30 * S, create(make_node()))]
     scheduler, _, _ = play(tick_script(30), records)
     kinds = [each.WhichOneof("event") for each in scheduler.rounds[2].events]
-    assert (scheduler.rounds[2].at_ns, kinds) == (30 * S, ["tick", "add"])
+    assert (scheduler.rounds[2].time_ns, kinds) == (30 * S, ["tick", "add"])

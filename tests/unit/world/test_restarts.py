@@ -130,7 +130,7 @@ def test_a_pod_waits_for_images_that_its_node_does_not_hold() -> None:
         records.append(create_pod(pod))
     told = make_pod("e", node="n")
     told.spec.containers[0].image = "third"
-    world.feed(0, create(node), *records, create_pod(told, start_delay_ns=2 * S))
+    world.feed(0, create(node), *records, create_pod(told, start_delay_duration_ns=2 * S))
     world.run_until(100 * S)
     started = {name: at_s for at_s, what, name in world.log() if what == "started"}
     assert started == {"a": 1, "b": 11, "c": 11, "d": 21, "e": 2}

@@ -62,7 +62,7 @@ def test_a_node_that_is_unknown_in_a_snapshot_carries_out_nothing() -> None:
     """Its pods neither start, end nor stop, and none of them is ready."""
     world = World()
     world.feed(0, create(unready()), create(other()))
-    world.feed(0, create_pod(make_pod("ends", node="n", ready=True), service_time_ns=10 * S))
+    world.feed(0, create_pod(make_pod("ends", node="n", ready=True), service_duration_ns=10 * S))
     world.feed(0, create_pod(make_pod("starts", node="n")))
     world.feed(0, create_pod(make_pod("stops", node="n", ready=True)))
     world.feed(S, delete("Pod", "stops"))
@@ -105,7 +105,7 @@ def test_an_update_that_makes_the_node_ready_ends_its_silence() -> None:
     """What was missed happens then."""
     world = World()
     world.feed(0, create(unready()), create(other()))
-    world.feed(0, create_pod(make_pod("ends", node="n", ready=True), service_time_ns=10 * S))
+    world.feed(0, create_pod(make_pod("ends", node="n", ready=True), service_duration_ns=10 * S))
     world.feed(0, create_pod(make_pod("starts", node="n")))
     world.feed(0, create_pod(make_pod("stops", node="n", ready=True)))
     world.feed(0, create_pod(make_pod("stays", node="n", ready=True)))
@@ -300,7 +300,7 @@ def test_a_container_that_crashes_on_a_silent_node_is_not_restarted() -> None:
     world = World()
     world.feed(0, create(unready("True")), create(other()))
     pod = make_pod("p", node="n", ready=True)
-    world.feed(0, create_pod(pod, service_time_ns=10 * S, exit_code=1))
+    world.feed(0, create_pod(pod, service_duration_ns=10 * S, exit_code=1))
     world.feed(15 * S, action(FAIL))
     world.run_until(15 * S)
     restarts = world.pod("p").message.SerializeToString(deterministic=True)

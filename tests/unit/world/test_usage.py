@@ -17,7 +17,7 @@ def profile(
     """Return a profile of (offset in s, memory in GiB)."""
     made = trace_pb2.UsageProfile(id=id_, node_name=node, template_id=template)
     for offset_s, memory_gib in segments:
-        made.segments.add(offset_ns=offset_s * S, memory_bytes=memory_gib * GIB)
+        made.segments.add(offset_duration_ns=offset_s * S, memory_bytes=memory_gib * GIB)
     return made
 
 

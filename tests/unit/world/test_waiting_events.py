@@ -47,7 +47,7 @@ def play_patiently(
 
 def sent_ns(scheduler: FakeScheduler) -> list[int]:
     """Return the times of the rounds that take pods, ns."""
-    return [round_.at_ns for round_ in scheduler.rounds if not round_.events_only]
+    return [round_.time_ns for round_ in scheduler.rounds if not round_.events_only]
 
 
 def test_a_binding_and_a_start_are_sent_with_the_next_pod_at_their_own_times() -> None:
@@ -56,9 +56,9 @@ def test_a_binding_and_a_start_are_sent_with_the_next_pod_at_their_own_times() -
     scheduler = play_patiently(bind_all, STATUS, *records)
     assert sent_ns(scheduler) == [0, 9 * S]
     second = scheduler.rounds[1]
-    assert second.round == 0
-    assert [answer.at_ns for answer in second.answers] == [0]
-    times = [event.at_ns for event in second.events]
+    assert second.number == 0
+    assert [answer.time_ns for answer in second.answers] == [0]
+    times = [event.time_ns for event in second.events]
     assert times == sorted(times)
     assert (times[0], times[-1]) == (0, 9 * S)
     assert [event.WhichOneof("event") for event in second.events][-1] == "add"

@@ -57,7 +57,7 @@ class Binding:
         outcomes = [bind(f"uid-{each}", "n") for each in fitting]
         outcomes += [_decided(each) for each in added]
         for outcome in outcomes:
-            outcome.at_ns = round_.at_ns
+            outcome.time_ns = round_.time_ns
         return scheduler_pb2.RoundOutcomes(outcomes=outcomes)
 
 
@@ -97,9 +97,9 @@ def arriving(pods: int) -> Iterator[trace_pb2.Record]:
     for number in range(pods):
         pod = make_pod(str(number), labels={"app": "web"})
         pod.metadata.namespace = "default"
-        life = {"service_time_ns": 3 * S, "shutdown_ns": S}
-        record = create_pod(pod, start_delay_ns=S // 2, **life)
-        record.at_ns = number * S
+        life = {"service_duration_ns": 3 * S, "shutdown_duration_ns": S}
+        record = create_pod(pod, start_delay_duration_ns=S // 2, **life)
+        record.time_ns = number * S
         yield record
 
 

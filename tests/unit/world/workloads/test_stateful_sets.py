@@ -131,13 +131,13 @@ def test_recorded_pods_are_adopted_and_their_lives_are_reused_by_name() -> None:
     record = trace_pb2.Record()
     made = record.controller_pod
     made.owner.kind, made.owner.namespace, made.owner.name = "StatefulSet", "default", "db"
-    made.ordinal, made.name, made.life.service_time_ns = 7, "db-0", 9 * S
+    made.ordinal, made.name, made.life.service_duration_ns = 7, "db-0", 9 * S
     pod = make_pod("db-0", owner="db", node="n", ready=True)
     pod.metadata.owner_references[0].kind = "StatefulSet"
     world.feed(0, record, create_pod(pod), create(make_stateful_set(replicas=1)))
     assert world.names() == ["db-0"]
     world.feed(S, delete("Pod", "db-0", grace_s=0))
-    assert world.pod("db-0").life.service_time_ns == 9 * S
+    assert world.pod("db-0").life.service_duration_ns == 9 * S
 
 
 def test_a_claim_is_made_bound_unless_its_class_waits_for_the_first_consumer() -> None:
