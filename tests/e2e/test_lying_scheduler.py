@@ -51,7 +51,7 @@ def leave_out(outcomes: scheduler_pb2.RoundOutcomes) -> None:
     for name in ("phases", "queue_exchanges"):
         outcomes.ClearField(name)
     for outcome in outcomes.outcomes:
-        for name in ("first_enqueued_ns", "queued_ns", "phases", "warnings"):
+        for name in ("first_enqueued_time_ns", "queued_time_ns", "phases", "warnings"):
             outcome.ClearField(name)  # type: ignore[arg-type] # a field
         if outcome.HasField("bind"):
             outcome.bind.CopyFrom(scheduler_pb2.Bind(node_name=outcome.bind.node_name))
@@ -71,11 +71,11 @@ def falsify(outcomes: scheduler_pb2.RoundOutcomes) -> None:
         if outcome.HasField("refusals"):
             refusals = outcome.refusals
             pods = len(refusals.uids)
-            for column in (refusals.first_enqueued_ns, refusals.queued_ns):
+            for column in (refusals.first_enqueued_time_ns, refusals.queued_time_ns):
                 column[:] = [0] * pods
             refusals.attempts[:] = [77] * pods
             continue
-        outcome.first_enqueued_ns, outcome.queued_ns, outcome.attempts = 0, 0, 77
+        outcome.first_enqueued_time_ns, outcome.queued_time_ns, outcome.attempts = 0, 0, 77
         if outcome.HasField("bind"):
             bind = outcome.bind
             bind.feasible_nodes, bind.tied_nodes, bind.evaluated_nodes, bind.score = 9, 8, 7, 6

@@ -146,7 +146,7 @@ class Cluster:
 
     def create_pod(self, pod: PodRecord, event: scheduler_pb2.Event) -> None:
         """Add a pod that `new_pod` made, with its event; its UID and its key must be free."""
-        pod.gates_changed(event.at_ns)
+        pod.gates_changed(event.time_ns)
         self.pods[pod.uid] = pod
         self.pod_uids[pod.key] = pod.uid
         if pod.is_terminal:

@@ -76,7 +76,7 @@ def test_requests_name_the_session_to_which_they_are_sent(run: str) -> None:
     placeholder, named = (
         _export(run, "--rounds", *more).splitlines()[0] for more in ((), ("--session-id", "a1"))
     )
-    assert json.loads(placeholder)["stamp"]["session"] == "SESSION_ID"
+    assert json.loads(placeholder)["stamp"]["sessionId"] == "SESSION_ID"
     assert named == placeholder.replace("SESSION_ID", "a1")
 
 

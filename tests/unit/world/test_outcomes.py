@@ -231,7 +231,7 @@ def test_a_preemptor_that_has_gone_gets_no_nomination_and_spares_its_victims() -
 def waits(world: World) -> list[int]:
     """Return how long each pod that was bound had waited, in seconds."""
     bound = [each.observed.scheduled for each in world.entries if not each.refused]
-    return [scheduled.waited_ns // S for scheduled in bound]
+    return [scheduled.waited_duration_ns // S for scheduled in bound]
 
 
 def test_a_pod_waits_from_its_creation_whatever_the_scheduler_reports() -> None:
@@ -239,7 +239,7 @@ def test_a_pod_waits_from_its_creation_whatever_the_scheduler_reports() -> None:
     world = make_world()
     world.feed(2 * S, create_pod(make_pod("q")))
     outcomes = bind("uid-p", "n"), bind("uid-q", "n")
-    outcomes[1].first_enqueued_ns = 7 * S
+    outcomes[1].first_enqueued_time_ns = 7 * S
     world.outcomes.apply(7 * S, outcomes)
     assert waits(world) == [7, 5]
 
