@@ -120,7 +120,7 @@ def test_no_figure_of_a_run_follows_what_its_scheduler_reports(
         for name, lie in lies.items():
 
             def spoil(message: Any, lie: Lie = lie) -> bool:
-                for outcomes in message.outcomes:
+                for outcomes in message.rounds:
                     lie(outcomes)
                 return False
 
