@@ -21,7 +21,7 @@ from tests.torture.kill_traces import KINDS, replay_of
 
 pytestmark = pytest.mark.e2e
 
-GROWTH = 1.6
+GROWTH = 2.5
 """How much later than the last one the next instant is saved."""
 
 

@@ -9,7 +9,7 @@ import pytest
 from tests.torture.crashes import workload
 from tests.torture.flips import Damaged, flips
 
-_FLIPS = 6
+_FLIPS = 4
 
 
 @pytest.mark.e2e

@@ -13,7 +13,7 @@ import pytest
 from tests.torture.kill_traces import generated
 from tests.torture.kills import children, disturbed, undisturbed
 
-WITHIN_S, KILLS = 0.5, 6
+WITHIN_S, KILLS = 0.5, 4
 
 
 @pytest.fixture(scope="module")
