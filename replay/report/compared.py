@@ -25,7 +25,7 @@ from replay.report.section import (
 from replay.results import durations
 from replay.results.tables.query import RunTables
 from replay.whatif.ci import figure_text
-from replay.whatif.compared import Compared, figure_cells
+from replay.whatif.compared import WAIT_COLUMNS, Compared, figure_cells, wait_cells
 from replay.whatif.comparison import PodEffect, pod_effects
 from replay.whatif.facts import PodFacts, RunFacts
 from replay.whatif.inputs import input_changes
@@ -54,6 +54,7 @@ def compared_page(compared: Compared) -> str:
             _inputs(compared),
             _divergence(compared),
             _workloads(compared),
+            _waits(compared),
             _figures(compared),
             notes_of_two(compared.run_a, compared.run_b),
             _pods(compared),
@@ -100,11 +101,11 @@ def _divergence(compared: Compared) -> ReportSection:
         ["First decision", first_decision_line]
         for first_decision_line in compared.first_decision_lines()
     ]
-    judged = " ".join((*compared.not_judged_lines(), *compared.end_lines()))
+    notes = " ".join(compared.notes())
     return ReportSection(
         key="divergence",
         title="The first different decision",
-        note=f"{moment.removesuffix(':')}. {judged}".replace("..", ".").strip(),
+        note=f"{moment.removesuffix(':')}. {notes}".replace("..", ".").strip(),
         empty="The decision logs agree in pods, times and outcomes.",
         columns=("Run", "Decision"),
         rows=rows,
@@ -134,6 +135,25 @@ def _workloads(compared: Compared) -> ReportSection:
     )
 
 
+def _waits(compared: Compared) -> ReportSection:
+    return ReportSection(
+        key="waits",
+        title="Time without a node by priority class",
+        note="From a pod's creation, or from when its last scheduling gate went, until its "
+        "binding. Pods that still wait count with their time so far, and pods that ended without "
+        "a node with the time until then.",
+        empty="No pod waited for a node in either run.",
+        columns=("Priority class", "Run", *(name.capitalize() for name in WAIT_COLUMNS)),
+        rows=[
+            (of_class.name, name, *wait_cells(side))
+            for of_class in compared.comparison.waits
+            for name, side in (("A", of_class.a), ("B", of_class.b))
+        ],
+        wide=True,
+        tabular=True,
+    )
+
+
 def _figures(compared: Compared) -> ReportSection:
     return ReportSection(
         key="figures",
@@ -160,7 +180,7 @@ def _pods(compared: Compared) -> ReportSection:
     affected = [
         (key, effects)
         for key in dict.fromkeys([*a.pods, *b.pods])
-        if (effects := list(pod_effects(key, a, b)))
+        if (effects := list(pod_effects(key, a, b, one_policy=not compared.policy_differences)))
     ]
     rows = [_pod_row(key, effects, a, b) for key, effects in affected[:_PODS_MAX]]
     return ReportSection(

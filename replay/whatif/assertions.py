@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 
-from replay.results.summary.figures import ALLOCATED, FIGURES, LOCAL_STORAGE, SIGNALS
+from replay.results.summary.figures import FIGURES, LOCAL_STORAGE, RESOURCE, SIGNALS
 from replay.whatif.facts import Described, RunFacts
 
-EXACT_LABELS = frozenset({"signal", "resource"})
+EXACT_LABELS = frozenset({"signal", RESOURCE})
 """Labels that choose a signal or a resource in place of pods."""
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "==": eq,
@@ -183,17 +183,17 @@ def figure_value(
         [condition.value for condition in conditions if condition.label in EXACT_LABELS] or [""]
     )[-1]
     filters = [condition for condition in conditions if condition.label not in EXACT_LABELS]
-    if name == ALLOCATED:
-        _check_resource(run, chosen)
+    if RESOURCE in FIGURES[name].labels:
+        _check_resource(run, name, chosen)
     population = run.population(lambda one: all(meets(one, condition) for condition in filters))
     value = FIGURES[name].of(population, chosen)
     return None if value is None else float(value)
 
 
-def _check_resource(run: RunFacts, resource: str) -> None:
-    if not run.allocatable[resource]:
-        resources = ", ".join(sorted(name for name, n in run.allocatable.items() if n))
-        raise FigureError(f"{ALLOCATED} needs a resource of the nodes: {resources}")
+def _check_resource(run: RunFacts, name: str, resource: str) -> None:
+    if not run.resources[resource]:
+        resources = ", ".join(sorted(resource for resource, n in run.resources.items() if n))
+        raise FigureError(f"{name} needs a resource of the nodes: {resources}")
 
 
 def label_value(one: Described, label: str) -> str | int:

@@ -112,9 +112,9 @@ def figure_text(value: float | None) -> str:
 
 
 def figure_name(name: str) -> str:
-    """Return a figure's name with its unit, where that is s or %; it may have a resource."""
+    """Return a figure's name with its unit, where that is s, h or %; it may have a resource."""
     unit = FIGURES[name.partition("{")[0]].unit
-    return f"{name}, {unit}" if unit in {"s", "%"} else name
+    return f"{name}, {unit}" if unit in {"s", "h", "%"} else name
 
 
 def markdown_table(

@@ -10,12 +10,14 @@ from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.trace.observed import kind_in_logs
 from replay.whatif.ci import code, figure_name, figure_text, markdown_table, plain
-from replay.whatif.comparison import EFFECTS, FigureChange, PodGroup, RunComparison, compare
+from replay.whatif.comparison import EFFECTS, FigureChange, PodGroup, RunComparison, Waits, compare
 from replay.whatif.decisions import sentence_of
 from replay.whatif.divergence import ComparedRun, Divergence, divergence_reasons, first_divergence
 from replay.whatif.effects import Effect, changes_cluster, first_effect
 from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.notes import compared_notes
+from replay.whatif.policy import policy_differences
+from replay.whatif.window import RunTime, common_length_ns, time_of
 from reprieve.trace.v1beta1 import trace_pb2
 from services.terminal import counted
 
@@ -23,6 +25,10 @@ GROUPS_SHOWN = 12
 REASONS_SHOWN = 5
 NOTES_SHOWN = 12
 WORKLOADS_SHOWN = 10
+CLASSES_SHOWN = 12
+_PODS_NAMED = 3
+WAIT_COLUMNS = ("WAITS", "STILL", "MEAN", "P50", "P95", "MAX")
+"""The columns of the waits of a class in a run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +36,7 @@ class Compared:
     """The result of a comparison; `reasons` are sentences.
 
     not_judged: why a run could decide no eviction, by "A" and "B"; a run that could is absent.
+    times: of both runs. policy_differences: in which the policies of the runs differ.
     """
 
     run_a: RunDirectory
@@ -41,6 +48,8 @@ class Compared:
     reasons: tuple[str, ...]
     comparison: RunComparison
     not_judged: Mapping[str, str]
+    times: tuple[RunTime, RunTime]
+    policy_differences: tuple[str, ...]
 
     def divergence_lines(self) -> list[str]:
         """Return the headline: a line for the moment and one for each run.
@@ -84,12 +93,39 @@ class Compared:
         for why, names in by_reason.items():
             yield f"Eviction was not judged in {' and '.join(names)}: {why}."
 
-    def end_lines(self) -> Iterator[str]:
+    def notes(self) -> Iterator[str]:
+        """Yield sentences that say how far the runs can be compared."""
+        yield from self._input_lines()
+        if self.policy_differences:
+            differ = ", ".join(self.policy_differences)
+            yield f"Placements differ by design ({differ}): no pod counts as moved."
+        yield from self.not_judged_lines()
+        yield from self._end_lines()
+        comparison = self.comparison
+        for name, keys in (("A", comparison.only_in_a), ("B", comparison.only_in_b)):
+            if keys:
+                more = len(keys) - _PODS_NAMED
+                rest = f" and {more:,} more" if more > 0 else ""
+                yield f"Only {name} has {', '.join(keys[:_PODS_NAMED])}{rest}."
+
+    def _input_lines(self) -> Iterator[str]:
+        manifests = self.run_a.manifest(), self.run_b.manifest()
+        digests = [[trace.sha256 for trace in manifest.traces] for manifest in manifests]
+        if digests[0] != digests[1]:
+            yield "A and B replay different traces: figures may be of different pods."
+        elif self.times[0].start_ns != self.times[1].start_ns:
+            yield "A and B begin at different times of the trace: times are since each beginning."
+
+    def _end_lines(self) -> Iterator[str]:
         """Yield a sentence where the runs end at different times."""
-        lengths = [facts.length_ns for facts in (self.facts_a, self.facts_b)]
-        if lengths[0] != lengths[1]:
-            ends = "A ends at {} and B at {}".format(*map(simulated, lengths))
-            yield f"{ends}: figures are of each run's end, effects on waiting pods of the earlier."
+        lengths = [time.length_ns for time in self.times]
+        if lengths[0] == lengths[1]:
+            return
+        ends = "A ends at {} and B at {}".format(*map(simulated, lengths))
+        until_ns = self.facts_a.length_ns
+        earlier = "A" if lengths[0] < lengths[1] else "B"
+        stays = f", and {earlier} stays as it ended" if until_ns == max(lengths) else ""
+        yield f"{ends}: all figures are of the time until {simulated(until_ns)}{stays}."
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the comparison as JSON has it."""
@@ -106,6 +142,10 @@ class Compared:
         return {
             "a": str(self.run_a.path),
             "b": str(self.run_b.path),
+            "compared_ns": self.facts_a.length_ns,
+            "policy_differences": list(self.policy_differences),
+            "only_in_a": list(self.comparison.only_in_a),
+            "only_in_b": list(self.comparison.only_in_b),
             "eviction_not_judged": {name.lower(): why for name, why in self.not_judged.items()},
             "divergence": divergence,
             **self.comparison.to_mapping(),
@@ -118,8 +158,7 @@ class Compared:
         lines = [plain(moment), *(f"- {plain(decision)}" for decision in decisions)]
         lines += [f"- {plain(reason)}" for reason in self.reasons[:REASONS_SHOWN]]
         lines += [f"- {plain(line)}" for line in self.first_decision_lines()]
-        notes = [*self.not_judged_lines(), *self.end_lines()]
-        lines += ["", *(f"{plain(note)}\n" for note in notes)]
+        lines += ["", *(f"{plain(note)}\n" for note in self.notes())]
         changed = [group for group in self.comparison.groups if group.counts]
         if changed:
             columns = ("Priority class", "Namespace", "Effect in B", "Pods")
@@ -138,6 +177,17 @@ class Compared:
             lines += [markdown_table(("Workload", "Ready in A", "Ready in B"), cells)]
             more = len(workloads) - WORKLOADS_SHOWN
             lines += [f"and {counted(more, 'more workload')}\n"] if more > 0 else []
+        waits = [of_class for of_class in self.comparison.waits if of_class.is_changed]
+        if waits:
+            heads = ("Priority class", "Run", *(name.capitalize() for name in WAIT_COLUMNS))
+            by_run = [
+                (code(of_class.name), name, *wait_cells(side))
+                for of_class in waits[:CLASSES_SHOWN]
+                for name, side in (("A", of_class.a), ("B", of_class.b))
+            ]
+            lines += [markdown_table(heads, by_run, numbers=len(WAIT_COLUMNS))]
+            more = len(waits) - CLASSES_SHOWN
+            lines += [f"and {more:,} more of them\n"] if more > 0 else []
         figures = [figure for figure in self.comparison.figures if figure.is_changed]
         if figures:
             rows = [tuple(map(plain, figure_cells(figure))) for figure in figures]
@@ -181,13 +231,27 @@ def figure_cells(figure: FigureChange) -> tuple[str, str, str, str, str]:
     return figure_name(figure.name), figure_text(figure.a), figure_text(figure.b), change, share
 
 
+def wait_cells(waits: Waits) -> tuple[str, ...]:
+    """Return the waits of a class in a run, in the order of WAIT_COLUMNS."""
+    times = (waits.mean_ns, waits.p50_ns, waits.p95_ns, waits.max_ns)
+    shown = ("-" if time is None else simulated(time) for time in times)
+    return f"{waits.waits:,}", f"{waits.still_waiting:,}", *shown
+
+
 def compare_runs(run_a: RunDirectory, run_b: RunDirectory, *, explains: bool) -> Compared:
     """Compare two runs; `explains` replays them to find why they diverge.
 
     Raises RunError if a run cannot be read, and BackendError if the services that explain
     cannot be started.
     """
-    facts_a, facts_b = read_facts(run_a), read_facts(run_b)
+    times = time_of(run_a), time_of(run_b)
+    length_ns = common_length_ns(*times)
+    facts_a, facts_b = read_facts(run_a, length_ns), read_facts(run_b, length_ns)
+    # Both are judged by the same pods: preemption makes controllers create more of some.
+    facts_a.occupancy.pods = facts_b.occupancy.pods = (
+        facts_a.occupancy.pods + facts_b.occupancy.pods
+    )
+    policies = tuple(policy_differences(run_a.manifest(), run_b.manifest()))
     divergence = first_divergence(run_a, run_b)
     reasons: Sequence[str] = ()
     effect = None
@@ -208,7 +272,9 @@ def compare_runs(run_a: RunDirectory, run_b: RunDirectory, *, explains: bool) ->
         divergence=divergence,
         effect=effect,
         reasons=tuple(reasons),
-        comparison=compare(facts_a, facts_b),
+        comparison=compare(facts_a, facts_b, one_policy=not policies),
+        times=times,
+        policy_differences=policies,
         not_judged={
             name: why
             for name, run in (("A", run_a), ("B", run_b))

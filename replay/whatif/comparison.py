@@ -1,15 +1,17 @@
 """Two runs, pod by pod and workload by workload: what differs.
 
-Pods pair by namespace and name.
+Pods pair by namespace and name. Where the policies differ, a pod's node differs by design, so that
+no pod counts as moved.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from replay.results.summary.figures import quantile
 from replay.results.workloads.verdict import WorkloadVerdict, worst_first
 from replay.whatif.facts import PodFacts, RunFacts, all_figures
 
@@ -25,8 +27,9 @@ _MORE_OFTEN: Mapping[str, Callable[[PodFacts], int]] = {
     "deleted": lambda pod: pod.deletions,
 }
 """How often something happened to a pod."""
+MOVED, ONLY_IN_A, ONLY_IN_B = "moved", "only in A", "only in B"
 EFFECTS = (
-    "moved",
+    MOVED,
     "got a node",
     "got no node",
     *(f"{name} {change} often" for name in _MORE_OFTEN for change in ("more", "less")),
@@ -34,8 +37,8 @@ EFFECTS = (
     WAITED_SHORTER,
     STILL_LONGER,
     STILL_SHORTER,
-    "only in A",
-    "only in B",
+    ONLY_IN_A,
+    ONLY_IN_B,
 )
 
 
@@ -115,8 +118,63 @@ class WorkloadChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """How long the pods of a class waited for nodes in one run.
+
+    waits: of each node that a pod got, until the binding; of pods that still wait, until now, and
+    of those that ended without a node, until then. still_waiting: how many of them still wait.
+    Without a wait the other values are None.
+    """
+
+    waits: int
+    still_waiting: int
+    mean_ns: int | None
+    p50_ns: int | None
+    p95_ns: int | None
+    max_ns: int | None
+
+    @classmethod
+    def of(cls, waits_ns: Sequence[int], still_waiting: int) -> Waits:
+        """Return the statistics of some waits."""
+        return cls(
+            waits=len(waits_ns),
+            still_waiting=still_waiting,
+            mean_ns=sum(waits_ns) // len(waits_ns) if waits_ns else None,
+            p50_ns=quantile(waits_ns, 0.5),
+            p95_ns=quantile(waits_ns, 0.95),
+            max_ns=max(waits_ns, default=None),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassWaits:
+    """The waits of a priority class in both runs; of pods without a class, of their priority.
+
+    priority: the highest of the pods.
+    """
+
+    priority_class: str
+    priority: int
+    a: Waits
+    b: Waits
+
+    @property
+    def name(self) -> str:
+        """Return what the class is called in tables."""
+        return self.priority_class or f"priority {self.priority:,}"
+
+    @property
+    def is_changed(self) -> bool:
+        """Return whether the waits differ."""
+        return self.a != self.b
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
     """The differences between A and B; groups with most changes first.
+
+    waits: of each class whose pods waited in a run, the highest priority first. only_in_a,
+    only_in_b: the pods that one run alone has, by namespace/name.
 
     workloads: those that were not whole in a run, and those with other verdicts in B, which come
     first; the worst in B first.
@@ -124,7 +182,10 @@ class RunComparison:
 
     figures: tuple[FigureChange, ...]
     groups: tuple[PodGroup, ...]
+    waits: tuple[ClassWaits, ...] = ()
     workloads: tuple[WorkloadChange, ...] = ()
+    only_in_a: tuple[str, ...] = ()
+    only_in_b: tuple[str, ...] = ()
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the comparison as JSON has it."""
@@ -138,6 +199,7 @@ class RunComparison:
                 }
                 for figure in self.figures
             },
+            "waits": [dataclasses.asdict(waits) for waits in self.waits],
             "groups": [dataclasses.asdict(group) for group in self.groups],
             "workloads": [
                 dataclasses.asdict(workload) | {"changed": workload.is_changed}
@@ -146,8 +208,8 @@ class RunComparison:
         }
 
 
-def compare(a: RunFacts, b: RunFacts) -> RunComparison:
-    """Compare two runs; pods pair by namespace and name."""
+def compare(a: RunFacts, b: RunFacts, *, one_policy: bool = True) -> RunComparison:
+    """Compare two runs; `one_policy` is whether the same policy decided both."""
     groups: dict[tuple[str, str], PodGroup] = {}
     for key in dict.fromkeys([*a.pods, *b.pods]):
         first, second = a.pods.get(key), b.pods.get(key)
@@ -158,10 +220,13 @@ def compare(a: RunFacts, b: RunFacts) -> RunComparison:
             PodGroup(priority_class=either.priority_class, namespace=either.namespace),
         )
         group.pods += 1
-        for effect in pod_effects(key, a, b):
+        for effect in pod_effects(key, a, b, one_policy=one_policy):
             group.note(effect, key)
     return RunComparison(
+        waits=tuple(_waits(a, b)),
         workloads=tuple(_workloads(a, b)),
+        only_in_a=tuple(key for key in a.pods if key not in b.pods),
+        only_in_b=tuple(key for key in b.pods if key not in a.pods),
         figures=tuple(_figures(all_figures(a), all_figures(b))),
         groups=tuple(
             sorted(
@@ -194,19 +259,48 @@ def _workloads(a: RunFacts, b: RunFacts) -> list[WorkloadChange]:
     return sorted(changes, key=lambda change: not change.is_changed)
 
 
+def _waits(a: RunFacts, b: RunFacts) -> list[ClassWaits]:
+    """Return the waits by class, the highest priority first."""
+    classes: dict[tuple[str, int | None], tuple[list[PodFacts], list[PodFacts]]] = {}
+    for place, run in enumerate((a, b)):
+        for pod in run.pods.values():
+            key = pod.priority_class, None if pod.priority_class else pod.priority
+            classes.setdefault(key, ([], []))[place].append(pod)
+    waits = [
+        ClassWaits(
+            priority_class=name,
+            priority=max(pod.priority for pods in sides for pod in pods),
+            a=_waits_of(a, sides[0]),
+            b=_waits_of(b, sides[1]),
+        )
+        for (name, _), sides in classes.items()
+    ]
+    waited = [of_class for of_class in waits if of_class.a.waits or of_class.b.waits]
+    return sorted(waited, key=lambda of_class: (-of_class.priority, of_class.priority_class))
+
+
+def _waits_of(run: RunFacts, pods: Iterable[PodFacts]) -> Waits:
+    pods = list(pods)
+    waits_ns = [wait_ns for pod in pods for wait_ns in run.waits_so_far_ns(pod)]
+    return Waits.of(waits_ns, sum(pod.pending and not pod.gated for pod in pods))
+
+
 def _figures(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> list[FigureChange]:
     names = dict.fromkeys([*a, *b])
     return [FigureChange(name=name, a=a.get(name), b=b.get(name)) for name in names]
 
 
-def pod_effects(key: str, a: RunFacts, b: RunFacts) -> Iterator[PodEffect]:
+def pod_effects(
+    key: str, a: RunFacts, b: RunFacts, *, one_policy: bool = True
+) -> Iterator[PodEffect]:
     """Yield what happened to a pod of either run, by namespace/name, in B and not in A."""
     one, other = a.pods.get(key), b.pods.get(key)
     if one is None or other is None:
-        yield PodEffect("only in B" if one is None else "only in A")
+        yield PodEffect(ONLY_IN_B if one is None else ONLY_IN_A)
         return
     if one.node and other.node and one.node != other.node:
-        yield PodEffect("moved")
+        if one_policy:
+            yield PodEffect(MOVED)
     elif bool(one.node) != bool(other.node):
         yield PodEffect("got a node" if other.node else "got no node")
     for name, counts in _MORE_OFTEN.items():

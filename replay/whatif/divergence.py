@@ -1,7 +1,8 @@
 """The first decision in which two runs differ, and why: plugin, criterion or threshold.
 
 Both runs are replayed up to that decision (replay.explain), and the verdicts about the nodes in
-question are compared.
+question are compared. Where only one run's scheduler can be started again, as with another one at
+an address, its rules judge both choices (replay.whatif.rival).
 """
 
 from __future__ import annotations
@@ -25,15 +26,16 @@ from replay.whatif.causes import (
     node_pod_differences,
     pod_differences,
 )
-from replay.whatif.decisions import identity
+from replay.whatif.decisions import identity, sentence_of
 from replay.whatif.facts import RunFacts
 from replay.whatif.inputs import input_changes, override_differences
-from replay.world.loop.replay import ReplayEnd
+from replay.whatif.rival import RivalChoice
+from replay.whatif.window import start_ns, time_of
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration
+from services.rpc.local import PREFIX
 from services.typed import DataError
 
-_STOPPED = (ReplayEnd.UNTIL, ReplayEnd.WINDOW)
 _ALL = 100_000
 """Nodes and groups that explanations hold here: in effect all."""
 
@@ -63,11 +65,6 @@ def first_divergence(a: RunDirectory, b: RunDirectory) -> Divergence | None:
     return None
 
 
-def start_ns(run: RunDirectory) -> int:
-    """Return the time of a run's first round, 0 without rounds."""
-    return next((round_.time_ns for round_ in run.rounds()), 0)
-
-
 def _identified(run: RunDirectory) -> Iterator[tuple[Hashable, trace_pb2.Decision]]:
     begin_ns = start_ns(run)
     for decision in run.decisions():
@@ -83,11 +80,6 @@ class ComparedRun:
     facts: RunFacts
     decision: trace_pb2.Decision | None
 
-    @property
-    def is_stopped(self) -> bool:
-        """Return whether the run was stopped before all was played (--until)."""
-        return self.run.manifest().end in {end.value for end in _STOPPED}
-
 
 def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -> list[str]:
     """Return why the decisions differ, as sentences, the most relevant first.
@@ -98,8 +90,13 @@ def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -
     for ended, goes_on in ((a, b), (b, a)):
         if ended.decision is None and (stopped := _stopped_before(ended, goes_on)):
             return [stopped]
+    sides = _rivals(a, b)
+    if sides is not None:
+        reasons = _by_judge(*sides)
+        if reasons:
+            return reasons
     pivot = _only_preemption(one, other)
-    if pivot is not None:
+    if pivot is not None and sides is None:
         return list(_preemption_in_both(a, b, pivot))
     first = first_of(divergence, a.facts.start_ns, b.facts.start_ns)
     for side, decision in ((a, one), (b, other)):
@@ -117,6 +114,76 @@ def divergence_reasons(divergence: Divergence, a: ComparedRun, b: ComparedRun) -
             return [f"It cannot be explained: {error}."]
         return list(_scheduling(found_a, found_b))
     return [*_context(a, b, one, other), *_or_unknown(_of_objects(a, b, first), a, b, first)]
+
+
+def _rivals(a: ComparedRun, b: ComparedRun) -> tuple[ComparedRun, ComparedRun] | None:
+    """Return the run whose scheduler can be started again, and the other one, whose cannot.
+
+    None where that is so of both or of neither: the run of a scheduler at an address is explained
+    there alone.
+    """
+    addresses = [side.run.manifest().scheduler_address for side in (a, b)]
+    elsewhere = [bool(address) and not address.startswith(PREFIX) for address in addresses]
+    if elsewhere[0] == elsewhere[1]:
+        return None
+    return (b, a) if elsewhere[0] else (a, b)
+
+
+def _by_judge(judge: ComparedRun, rival: ComparedRun) -> list[str]:
+    """Return what the judge's rules say of the first decisions that differ; [] where nothing."""
+    ours, theirs = judge.decision, rival.decision
+    if ours is not None and theirs is not None and _are_one_attempt(ours, theirs, judge, rival):
+        try:
+            explained = _explained(judge, ours)
+        except RunError as error:
+            return [f"It cannot be explained: {error}."]
+        choice = RivalChoice(
+            judge=judge.name, rival=rival.name, explained=explained, decision=theirs
+        )
+        return list(choice.reasons())
+    return [*_other_order(judge, rival), *_attempted_elsewhen(judge, rival)]
+
+
+def _other_order(judge: ComparedRun, rival: ComparedRun) -> Iterator[str]:
+    """Yield which of two pods that are tried at one time the queue's order puts first."""
+    ours, theirs = judge.decision, rival.decision
+    if ours is None or theirs is None or _kind(ours) not in _ATTEMPTS:
+        return
+    later_ns = (theirs.time_ns - rival.facts.start_ns) - (ours.time_ns - judge.facts.start_ns)
+    if later_ns or _kind(theirs) not in _ATTEMPTS or _key(ours) == _key(theirs):
+        return
+    yield f"{judge.name} decides about {_key(ours)} then, and {rival.name} about {_key(theirs)}."
+    first, second = (judge.facts.pods.get(_key(decision)) for decision in (ours, theirs))
+    if first is not None and second is not None and first.priority > second.priority:
+        priorities = f"{first.priority:,} and {second.priority:,}"
+        yield f"PrioritySort puts the former first: their priorities are {priorities}."
+
+
+def _attempted_elsewhen(judge: ComparedRun, rival: ComparedRun) -> Iterator[str]:
+    """Yield when each run decides about the pod that the other one tries first."""
+    for side, other in ((judge, rival), (rival, judge)):
+        decision, beside = side.decision, other.decision
+        if decision is None or _kind(decision) not in _ATTEMPTS:
+            continue
+        offset_ns = decision.time_ns - side.facts.start_ns
+        if beside is not None and beside.time_ns - other.facts.start_ns < offset_ns:
+            continue
+        following = _next_attempt(other, decision)
+        if following is None:
+            yield f"{other.name} does not decide about {_key(decision)} from then on."
+        else:
+            at = simulated(following.time_ns - other.facts.start_ns)
+            yield f"{other.name} {sentence_of(following)} at {at}."
+
+
+def _next_attempt(side: ComparedRun, before: trace_pb2.Decision) -> trace_pb2.Decision | None:
+    """Return a run's first attempt of a pod from its decision that differs on, None without one."""
+    since = side.decision.sequence if side.decision is not None else None
+    for decision in side.run.decisions():
+        is_later = since is not None and decision.sequence >= since
+        if is_later and _kind(decision) in _ATTEMPTS and _key(decision) == _key(before):
+            return decision
+    return None
 
 
 def _context(
@@ -220,15 +287,11 @@ def _or_unknown(
 
 def _stopped_before(run: ComparedRun, other: ComparedRun) -> str:
     """Return when and why a run was stopped, "" if not before the other's next decision."""
-    manifest, decision = run.run.manifest(), other.decision
-    stopped_ns = manifest.end_ns - run.facts.start_ns
-    if (
-        not run.is_stopped
-        or decision is None
-        or stopped_ns >= decision.time_ns - other.facts.start_ns
-    ):
+    time, decision = time_of(run.run), other.decision
+    is_before = decision is not None and time.length_ns < decision.time_ns - other.facts.start_ns
+    if not (time.stopped and is_before):
         return ""
-    return f"{run.name} ends at {simulated(stopped_ns)}: {manifest.end}."
+    return f"{run.name} ends at {simulated(time.length_ns)}: {time.stopped}."
 
 
 def _only_preemption(
@@ -247,7 +310,7 @@ def _preemption_in_both(a: ComparedRun, b: ComparedRun, pivot: trace_pb2.Decisio
     """Yield how preemption for one pod differs between the runs."""
     explanations = []
     for side in (a, b):
-        offset_ns = max(0, pivot.time_ns - start_ns(side.run))
+        offset_ns = max(0, pivot.time_ns - side.facts.start_ns)
         try:
             explanations.append(
                 explain(side.run, ExplainQuery(pod=_key(pivot), offset_ns=offset_ns), top=_ALL)
@@ -261,7 +324,7 @@ def _preemption_in_both(a: ComparedRun, b: ComparedRun, pivot: trace_pb2.Decisio
 
 def _explained(side: ComparedRun, decision: trace_pb2.Decision) -> PodExplanation:
     uid, attempt = decision.observed.object.uid, attempt_of(decision)
-    offset_ns = None if attempt else decision.time_ns - start_ns(side.run)
+    offset_ns = None if attempt else decision.time_ns - side.facts.start_ns
     query = ExplainQuery(pod=uid, attempt=attempt, offset_ns=offset_ns)
     return explain(side.run, query, top=_ALL)
 
@@ -448,6 +511,10 @@ def _thresholds(run: RunDirectory, name: str) -> dict[str, str]:
     except DataError:
         return {}
     return dict(eviction.hard if name == "hard" else eviction.soft)
+
+
+def _kind(decision: trace_pb2.Decision) -> str:
+    return decision.observed.WhichOneof("observed") or ""
 
 
 def _key(decision: trace_pb2.Decision) -> str:

@@ -22,6 +22,7 @@ from replay.whatif.decisions import identity, sentence_of
 from replay.whatif.divergence import ComparedRun, Divergence, divergence_reasons
 from replay.whatif.facts import PodFacts, missing_pods
 from replay.whatif.inputs import override_differences
+from replay.whatif.policy import policy_differences
 from replay.world.api.conditions import is_ready
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -110,9 +111,8 @@ def first_effect(a: ComparedRun, b: ComparedRun, *, explains: bool) -> Effect | 
 class _EffectSearch:
     def __init__(self, a: ComparedRun, b: ComparedRun, explains: bool) -> None:
         self._a, self._b, self._explains = a, b, explains
-        # A run that ended by itself stays as it is; one that was stopped decides no more.
-        stopped = [side.facts.length_ns for side in (a, b) if side.is_stopped]
-        self._end_ns = min(stopped or [max(a.facts.length_ns, b.facts.length_ns)])
+        self._one_policy = not any(policy_differences(a.run.manifest(), b.run.manifest()))
+        self._end_ns = min(a.facts.length_ns, b.facts.length_ns)
 
     def first(self) -> Effect | None:
         pods = self._pods_by_effect()
@@ -226,7 +226,8 @@ class _EffectSearch:
         mine, theirs = one.counts.decisions, other.counts.decisions
         if any(mine[name] != theirs[name] for name in _DECISIONS[DISRUPTED]):
             yield DISRUPTED
-        if one.node != other.node or any(mine[n] != theirs[n] for n in _DECISIONS[LOST_NODE]):
+        is_moved = self._one_policy and one.node != other.node
+        if is_moved or any(mine[n] != theirs[n] for n in _DECISIONS[LOST_NODE]):
             yield LOST_NODE if one.ran_on or other.ran_on else MOVED
 
     def _pod(self, kind: str, keys: list[str]) -> Effect | None:
@@ -365,7 +366,7 @@ def _lacks_more_since_ns(key: str, side: ComparedRun, beside: ComparedRun) -> in
 
     Both may lack pods before, for a reason that they share: it does not explain the difference.
     """
-    missing, fewer = missing_pods(side.run, key), missing_pods(beside.run, key)
+    missing, fewer = (missing_pods(run.run, key, run.facts.length_ns) for run in (side, beside))
     since_ns, here, there = None, 0, 0
     for offset_ns in sorted(missing | fewer):
         here, there = missing.get(offset_ns, here), fewer.get(offset_ns, there)

@@ -1,5 +1,7 @@
-"""The facts of a run: its pods, its workloads and what its nodes have, for figures.
+"""The facts of a run: its pods, its workloads and how full its nodes are, for figures.
 
+They come from the history and the decision log, which the world writes, so that runs of different
+schedulers compare: waits are from a pod's creation to its binding, and not what a scheduler says.
 Memory is bounded by the number of pods. Pods that follow each other under one name, as a
 StatefulSet's do, are one here, so that pods of two runs pair by namespace and name.
 """
@@ -7,19 +9,23 @@ StatefulSet's do, are one here, so that pods of two runs pair by namespace and n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import chain
 
 from replay.results.run.cluster import ChangeType, ClusterState, ObjectChange
 from replay.results.run.directory import RunDirectory
-from replay.results.summary.figures import ALLOCATED, FIGURES, DecisionCounts, Population
+from replay.results.summary.figures import FIGURES, RESOURCE, DecisionCounts, Population
 from replay.results.workloads.tally import WorkloadTally
 from replay.results.workloads.verdict import Numbers, WorkloadVerdict
 from replay.results.workloads.workload import Workload
+from replay.whatif.occupancy import Occupancy, OccupancyMeter
+from replay.whatif.window import time_of
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import TERMINAL_PHASES
+from services.rpc.kube.fields import time_ns
 
 _S = 1e9
 _DELETIONS = frozenset({"deleted", "drained", "taint", "node-lost"})
@@ -32,12 +38,14 @@ class PodFacts:
 
     node: where it was bound last, "" if never. ran_on: the node that it had when it was first
     seen, which is at the beginning for a pod that ran then. uid: of the last one. pending_since_ns,
-    pending_until_ns: from its creation until it got its node or went without; None if it exists
-    at the run's end and has no node.
-    waited_ns: for each of its bindings, the time since its entry into the queue. kind, workload:
-    what it belongs to, such as Deployment and web; "" for a pod without a controller. terminates:
-    at the run's end. deletions: how often it was deleted, neither for a preemptor nor after it had
-    ended, by the end.
+    pending_until_ns: from its creation, or from when its last scheduling gate went, until it got
+    its node or went without; None if it exists at the run's end and has no node. gated: it has a
+    scheduling gate then, and so does not wait for a node yet.
+    waited_ns: for each of its bindings, the time that it was pending. unbound_ns: the same of each
+    time that it went without a node. work_lost_ns: how long it ran before it was preempted, in
+    total. kind, workload: what it belongs to, such as Deployment and web; "" for a pod without a
+    controller. terminates: at the run's end. deletions: how often it was deleted, neither for a
+    preemptor nor after it had ended, by the end.
     """
 
     namespace: str
@@ -52,7 +60,10 @@ class PodFacts:
     uid: str = ""
     pending_since_ns: int = 0
     pending_until_ns: int | None = 0
+    gated: bool = False
     waited_ns: list[int] = field(default_factory=list)
+    unbound_ns: list[int] = field(default_factory=list)
+    work_lost_ns: int = 0
     counts: DecisionCounts = field(default_factory=DecisionCounts)
     terminates: bool = False
     deletions: int = 0
@@ -95,7 +106,7 @@ class RunFacts:
     """The pods of a run by key; allocatable and allocated at its end by resource.
 
     refused: pods without a controller that were refused, by key. workloads: those at the run's end,
-    by name. nodes: the names of all nodes that there were.
+    by name. nodes: the names of all nodes that there were. occupancy: of its nodes over its time.
     """
 
     start_ns: int = 0
@@ -106,10 +117,23 @@ class RunFacts:
     nodes: dict[str, None] = field(default_factory=dict)
     allocatable: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)
+    occupancy: Occupancy = field(default_factory=Occupancy)
 
     def still_waiting_ns(self, pod: PodFacts) -> int:
         """Return how long a pod without a node has waited by the end, 0 for any other."""
         return self.end_ns - pod.pending_since_ns if pod.pending else 0
+
+    def waits_so_far_ns(self, pod: PodFacts) -> Iterator[int]:
+        """Yield how long a pod waited for each node that it got or did not get, until the end."""
+        yield from pod.waited_ns
+        yield from pod.unbound_ns
+        if pod.pending and not pod.gated:
+            yield self.still_waiting_ns(pod)
+
+    @property
+    def resources(self) -> Counter[str]:
+        """Return the resources that nodes had at any time, with amounts of no meaning but 0."""
+        return self.occupancy.allocatable_ns | self.allocatable
 
     @property
     def length_ns(self) -> int:
@@ -148,53 +172,50 @@ class RunFacts:
             counts=counts,
             waited_ns=[wait for pod in pods for wait in pod.waited_ns],
             still_waiting_s=[self.still_waiting_ns(pod) / _S for pod in pods if pod.pending],
+            waits_so_far_ns=[wait for pod in pods for wait in self.waits_so_far_ns(pod)],
+            work_lost_s=sum(pod.work_lost_ns for pod in pods) / _S,
+            occupancy=self.occupancy,
             allocatable=self.allocatable,
             allocated=self.allocated,
         )
 
 
 def all_figures(run: RunFacts) -> dict[str, float | None]:
-    """Return every figure of all pods; `allocated` once for each resource that nodes have.
+    """Return every figure of all pods; one of resources once for each that nodes have.
 
     None stands for a figure without a value, such as a wait where no pod was bound.
     """
     everything = run.population()
-    figures = {
-        name: figure.of(everything, "") for name, figure in FIGURES.items() if name != ALLOCATED
-    }
-    for resource in sorted(run.allocatable):
-        if run.allocatable[resource]:
-            name = f"{ALLOCATED}{{resource={resource}}}"
-            figures[name] = FIGURES[ALLOCATED].of(everything, resource)
+    resources = sorted(name for name, amount in run.resources.items() if amount)
+    figures: dict[str, float | None] = {}
+    for name, figure in FIGURES.items():
+        if RESOURCE not in figure.labels:
+            figures[name] = figure.of(everything, "")
+            continue
+        for resource in resources:
+            figures[f"{name}{{{RESOURCE}={resource}}}"] = figure.of(everything, resource)
     return {name: None if value is None else float(value) for name, value in figures.items()}
 
 
-def read_facts(run: RunDirectory) -> RunFacts:
-    """Read a run. Raises RunError if its files are missing or broken."""
-    facts, workloads = RunFacts(), WorkloadTally()
-    for recorded in run.object_rounds():
-        for event in recorded.events:
-            workloads.object_changed(event)
-    by_uid = _read_rounds(run, facts, workloads)
-    preempted: set[str] = set()
+def read_facts(run: RunDirectory, length_ns: int | None = None) -> RunFacts:
+    """Read a run, until `length_ns` after its beginning where that is set.
+
+    A run that ended before stays as it is until then. Raises RunError if its files are missing or
+    broken.
+    """
+    time = time_of(run)
+    end_ns = time.end_ns if length_ns is None else time.start_ns + length_ns
+    facts, workloads = RunFacts(start_ns=time.start_ns, end_ns=end_ns), WorkloadTally()
+    for event in _object_events(run, end_ns):
+        workloads.object_changed(event)
+    lives = _read_rounds(run, facts, workloads)
     for decision in run.decisions():
-        observed = decision.observed
-        pod, kind = by_uid.get(observed.object.uid), observed.WhichOneof("observed")
-        if kind == "refused":
-            pod = _note_refused(facts, observed, workloads)
-        if decision.refused or pod is None or kind is None:
-            continue
-        pod.counts.count(kind, observed)
-        match kind:
-            case "scheduled":
-                pod.node = observed.scheduled.node_name
-                pod.waited_ns.append(max(0, observed.scheduled.waited_duration_ns))
-            case "preempted":
-                preempted.add(observed.object.uid)
-            case "removed":
-                pod.deletions += observed.removed.cause in _DELETIONS
+        if decision.time_ns > end_ns:
+            break
+        _note_decision(facts, lives, decision, workloads)
     for pod in facts.pods.values():
-        pod.deletions += pod.terminates and pod.uid not in preempted
+        life = lives.get(pod.uid)
+        pod.deletions += pod.terminates and not (life is not None and life.preempted)
     for verdict in workloads.verdicts(facts.end_ns):
         facts.workloads[verdict.key] = WorkloadFacts(
             verdict=verdict,
@@ -207,21 +228,19 @@ def read_facts(run: RunDirectory) -> RunFacts:
     return facts
 
 
-def missing_pods(run: RunDirectory, key: str) -> dict[int, int]:
+def missing_pods(run: RunDirectory, key: str, length_ns: int) -> dict[int, int]:
     """Return how many desired pods of a workload are not ready, by the time from which on, ns.
 
-    Times are since the run's first round, in their order. Raises RunError if the run's files are
-    missing or broken.
+    Times are since the run's first round, in their order, up to `length_ns`. Raises RunError if the
+    run's files are missing or broken.
     """
     workloads = _MissingPods(key)
-    for recorded in run.object_rounds():
-        for event in recorded.events:
-            workloads.object_changed(event)
-    start_ns = end_ns = 0
-    for round_ in run.rounds():
-        start_ns, end_ns = start_ns or round_.time_ns, round_.time_ns
-        for event in round_.events:
-            workloads.sent(event)
+    start_ns = time_of(run).start_ns
+    end_ns = start_ns + length_ns
+    for event in _object_events(run, end_ns):
+        workloads.object_changed(event)
+    for event in _events(run, end_ns):
+        workloads.sent(event)
     workloads.verdicts(end_ns)
     return {max(0, at_ns - start_ns): missing for at_ns, missing in workloads.steps.items()}
 
@@ -240,28 +259,83 @@ class _MissingPods(WorkloadTally):
             self.steps[now_ns] = numbers.missing
 
 
-def _read_rounds(
-    run: RunDirectory, facts: RunFacts, workloads: WorkloadTally
-) -> dict[str, PodFacts]:
-    """Read a run's history; return the pods by UID."""
-    state, by_uid = ClusterState(), dict[str, PodFacts]()
-    played_ns = run.manifest().end_ns
-    is_first = True
-    for round_ in run.rounds():
-        if is_first:
-            facts.start_ns, is_first = round_.time_ns, False
-        facts.end_ns = max(round_.time_ns, played_ns)
-        for event in round_.events:
-            workloads.sent(event)
-            change = state.take(event)
-            if change is not None and isinstance(change.message, pod_pb2.Pod):
-                _note_pod(facts, by_uid, change, change.message, workloads)
-            elif change is not None and isinstance(change.message, node_pb2.Node):
-                facts.nodes[change.message.metadata.name] = None
+@dataclass(slots=True, kw_only=True)
+class _Life:
+    """The life of one pod, by UID: since when it waited for a node last, and since when it ran."""
+
+    pod: PodFacts
+    pending_since_ns: int
+    running_since_ns: int | None = None
+    preempted: bool = False
+
+
+def _read_rounds(run: RunDirectory, facts: RunFacts, workloads: WorkloadTally) -> dict[str, _Life]:
+    """Read a run's history; return the lives of its pods by UID."""
+    state, lives = ClusterState(), dict[str, _Life]()
+    meter = OccupancyMeter(state, start_ns=facts.start_ns, end_ns=facts.end_ns)
+    for event in _events(run, facts.end_ns):
+        workloads.sent(event)
+        meter.reach(event.time_ns)
+        change = state.take(event)
+        if change is None:
+            continue
+        meter.applied(change)
+        if isinstance(change.message, pod_pb2.Pod):
+            _note_pod(facts, lives, change, change.message, workloads)
+        elif isinstance(change.message, node_pb2.Node):
+            facts.nodes[change.message.metadata.name] = None
+    facts.occupancy = meter.measured()
     for use in state.nodes.values():
         facts.allocatable.update(use.node.allocatable)
         facts.allocated.update(use.requested)
-    return by_uid
+    return lives
+
+
+def _events(run: RunDirectory, end_ns: int) -> Iterator[scheduler_pb2.Event]:
+    """Yield the events of a history up to a moment."""
+    return _until(end_ns, run.rounds())
+
+
+def _object_events(run: RunDirectory, end_ns: int) -> Iterator[scheduler_pb2.Event]:
+    """Yield the changes of objects that the scheduler does not receive in full, up to a moment."""
+    return _until(end_ns, run.object_rounds())
+
+
+def _until(end_ns: int, rounds: Iterable[scheduler_pb2.Round]) -> Iterator[scheduler_pb2.Event]:
+    for round_ in rounds:
+        for event in round_.events:
+            if event.time_ns > end_ns:
+                return
+            yield event
+
+
+def _note_decision(
+    facts: RunFacts, lives: dict[str, _Life], decision: trace_pb2.Decision, workloads: WorkloadTally
+) -> None:
+    observed = decision.observed
+    life, kind = lives.get(observed.object.uid), observed.WhichOneof("observed")
+    if kind == "refused":
+        refused = _note_refused(facts, observed, workloads)
+        if refused is not None and not decision.refused:
+            refused.counts.count(kind, observed)
+        return
+    if decision.refused or life is None or kind is None:
+        return
+    pod = life.pod
+    pod.counts.count(kind, observed)
+    match kind:
+        case "scheduled":
+            pod.node = observed.scheduled.node_name
+            pod.waited_ns.append(max(0, decision.time_ns - life.pending_since_ns))
+        case "started":
+            if life.running_since_ns is None:
+                life.running_since_ns = decision.time_ns
+        case "preempted":
+            life.preempted = True
+            if life.running_since_ns is not None:
+                pod.work_lost_ns += max(0, decision.time_ns - life.running_since_ns)
+        case "removed":
+            pod.deletions += observed.removed.cause in _DELETIONS
 
 
 def _note_refused(
@@ -278,22 +352,40 @@ def _note_refused(
 
 def _note_pod(
     run_facts: RunFacts,
-    by_uid: dict[str, PodFacts],
+    lives: dict[str, _Life],
     change: ObjectChange,
     pod: pod_pb2.Pod,
     workloads: WorkloadTally,
 ) -> None:
-    known = by_uid.get(pod.metadata.uid)
-    if change.type is not ChangeType.ADDED or known is not None:
-        if known is not None and known.uid == pod.metadata.uid:
-            is_there = change.type is not ChangeType.DELETED
-            known.terminates = is_there and pod.metadata.HasField("deletion_timestamp")
-        is_over = change.type is ChangeType.DELETED or pod.status.phase in TERMINAL_PHASES
-        waits = known is not None and known.uid == pod.metadata.uid and known.pending
-        if known is not None and waits and (is_over or pod.spec.node_name):
-            known.pending_until_ns = change.at_ns
+    life = lives.get(pod.metadata.uid)
+    if life is None and change.type is ChangeType.ADDED:
+        _note_new_pod(run_facts, lives, change.at_ns, pod, workloads)
         return
-    meta, spec = pod.metadata, pod.spec
+    if life is None or life.pod.uid != pod.metadata.uid:
+        return
+    facts, is_there = life.pod, change.type is not ChangeType.DELETED
+    facts.terminates = is_there and pod.metadata.HasField("deletion_timestamp")
+    if not facts.pending:
+        return
+    if facts.gated and not pod.spec.scheduling_gates:
+        facts.gated, facts.pending_since_ns = False, change.at_ns
+        life.pending_since_ns = change.at_ns
+    if pod.spec.node_name:
+        facts.pending_until_ns = change.at_ns
+    elif not is_there or pod.status.phase in TERMINAL_PHASES:
+        facts.pending_until_ns = change.at_ns
+        if not facts.gated:
+            facts.unbound_ns.append(change.at_ns - life.pending_since_ns)
+
+
+def _note_new_pod(
+    run_facts: RunFacts,
+    lives: dict[str, _Life],
+    at_ns: int,
+    pod: pod_pb2.Pod,
+    workloads: WorkloadTally,
+) -> None:
+    meta, spec, status = pod.metadata, pod.spec, pod.status
     key = f"{meta.namespace}/{meta.name}"
     facts = run_facts.pods.get(key)
     if facts is None:
@@ -303,14 +395,16 @@ def _note_pod(
             priority=spec.priority,
             priority_class=spec.priority_class_name,
             ran_on=spec.node_name,
-            created_ns=change.at_ns,
+            created_ns=at_ns,
         )
         for owner in meta.owner_references:
             if owner.controller:
                 top = workloads.top_of(owner.uid)
                 facts.kind, facts.workload = top or (owner.kind, owner.name)
-    facts.uid, facts.pending_since_ns = meta.uid, change.at_ns
+    facts.uid, facts.pending_since_ns = meta.uid, at_ns
+    facts.gated = bool(spec.scheduling_gates)
     facts.terminates = meta.HasField("deletion_timestamp")
-    facts.pending_until_ns = change.at_ns if spec.node_name else None
+    facts.pending_until_ns = at_ns if spec.node_name else None
     facts.node = spec.node_name or facts.node
-    by_uid[meta.uid] = facts
+    running_since_ns = (time_ns(status.start_time) or at_ns) if status.phase == "Running" else None
+    lives[meta.uid] = _Life(pod=facts, pending_since_ns=at_ns, running_since_ns=running_since_ns)

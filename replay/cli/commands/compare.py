@@ -1,10 +1,10 @@
-"""`reprieve compare`: two runs, or one trace with two configurations."""
+"""`reprieve compare`: two runs, one trace with two configurations, or a run and a changed one."""
 
 from __future__ import annotations
 
 import shlex
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -31,32 +31,40 @@ from replay.results.run.files import MANIFEST, next_folder
 from replay.results.summary.table import escape, plain_table, print_rows, right_aligned
 from replay.whatif.assertions import FigureError
 from replay.whatif.compared import (
+    CLASSES_SHOWN,
     GROUPS_SHOWN,
     NOTES_SHOWN,
     REASONS_SHOWN,
+    WAIT_COLUMNS,
     WORKLOADS_SHOWN,
     Compared,
     compare_runs,
     figure_cells,
     group_effects,
+    wait_cells,
 )
-from replay.whatif.comparison import FigureChange, PodGroup
+from replay.whatif.comparison import ClassWaits, FigureChange, PodGroup
 from replay.whatif.notes import compared_notes
 from replay.whatif.sweep import CellError, run_into
-from services.terminal import counted
-
-_NAMES = "ab"
+from services.terminal import counted, one_line
 
 
 @click.command(name="compare")
-@click.argument("paths", metavar="RUN_A RUN_B | TRACE... [-- REPLAY OPTIONS]", nargs=-1)
+@click.argument("paths", metavar="RUN_A RUN_B | RUN | TRACE... [-- REPLAY OPTIONS]", nargs=-1)
 @click.option("--a", "options_a", default="", metavar="OPTIONS", help="Replay options of A.")
 @click.option("--b", "options_b", default="", metavar="OPTIONS", help="Replay options of B.")
+@click.option(
+    "--scheduler",
+    "scheduler",
+    default="",
+    metavar="HOST:PORT",
+    help="Another scheduler, which decides B.",
+)
 @click.option(
     "--run",
     "folder",
     type=FOLDER,
-    help="Folder for the two runs of a trace, as a and b. Default: runs/compare-N.",
+    help="Folder for the runs that are made, as a and b. Default: runs/compare-N.",
 )
 @click.option("--force", is_flag=True, help="Replace former runs in --run.")
 @click.option("--no-explain", is_flag=True, help="Do not replay the runs to find why they diverge.")
@@ -73,6 +81,7 @@ def command(
     paths: tuple[str, ...],
     options_a: str,
     options_b: str,
+    scheduler: str,
     folder: Path | None,
     force: bool,
     no_explain: bool,
@@ -84,27 +93,36 @@ def command(
 ) -> None:
     """Compare two runs: the first decision that differs and why, the pods affected, every figure.
 
-    Give two run directories, or a trace and the options of A and B. Pods pair by namespace and
-    name. --assert checks B; `preempted.change` is B's figure minus A's.
+    Give two run directories, or a trace and the options of A and B, or one run, which is A, and
+    what is different in B, which repeats its command. Pods pair by namespace and name. --assert
+    checks B; `preempted.change` is B's figure minus A's.
 
     \b
     Examples:
       reprieve compare runs/today-1 runs/today-2
       reprieve compare cluster.ktr --b '--set priorityClass.batch.value=50'
       reprieve compare cluster.ktr --a '--seed 1' --b '--seed 2' -- --until 1h
+      reprieve compare runs/today --scheduler 127.0.0.1:50052
       reprieve compare runs/a runs/b --assert 'preempted{class=web}.change <= 0'
       reprieve compare runs/a runs/b --html differences.html
       reprieve compare runs/a runs/b -q --assert 'pending == 0' --junit checks.xml
     """
     checks = replace(checks, allows_no_effect=allows_no_effect)
-    if options_a or options_b:
-        chosen = [_arguments(paths, options) for options in (options_a, options_b)]
+    if scheduler:
+        options_b = f"{options_b} {shlex.join(('--scheduler', scheduler))}".strip()
+    is_run = [(Path(path) / MANIFEST).is_file() for path in paths]
+    if is_run[:1] == [True] and options_b and not options_a:
+        path_a, path_b = Path(paths[0]), _changed_run(paths, options_b, folder, checks, force=force)
+    elif options_a or options_b:
+        chosen = {"a": _arguments(paths, options_a), "b": _arguments(paths, options_b)}
         _look_at(chosen, folder, checks, force=force)
         path_a, path_b = _runs(chosen, folder, force=force)
-    elif len(paths) == 2 and all((Path(path) / MANIFEST).is_file() for path in paths):
+    elif is_run == [True, True]:
         path_a, path_b = map(Path, paths)
     else:
-        raise click.UsageError("give two run directories, or a trace with --a or --b")
+        raise click.UsageError(
+            "give two run directories, a trace with --a or --b, or a run with --b or --scheduler"
+        )
     compared = compare_runs(open_run(path_a), open_run(path_b), explains=not no_explain)
     if shows(output, quiet=quiet):
         show(compared, output)
@@ -124,39 +142,66 @@ def _arguments(paths: tuple[str, ...], options: str) -> list[str]:
         raise click.UsageError(f"{options!r}: {error}") from error
 
 
+def _changed_run(
+    paths: tuple[str, ...], options: str, folder: Path | None, checks: Checks, *, force: bool
+) -> Path:
+    """Repeat a run's command with further options and return the path of the run.
+
+    `paths` are the run and options of both. Raises ExitError for a command that is not a replay of
+    this user: it names files to read and addresses to connect to.
+    """
+    from replay.cli.commands import replay  # noqa: PLC0415 - when needed
+
+    run = paths[0]
+    with refusing(RunError):
+        manifest, doubt = open_run(Path(run)).signed_manifest()
+    if manifest.argv[:1] != ("replay",):
+        problem = f"{run} was not made by `reprieve replay`: name its trace in place of the run"
+        raise ExitError(REFUSED, problem)
+    repeated = replay.inputs(manifest.argv[1:])
+    if doubt:
+        command = ["reprieve", "compare", *repeated, "--b", options]
+        lines = (
+            f"{run} was not made here by you: {doubt}",
+            f"name its trace if you trust what its command reads: {shlex.join(command)}",
+        )
+        raise ExitError(REFUSED, "\n".join(map(one_line, lines)))
+    chosen = {"b": [*repeated, *_arguments(paths[1:], options)]}
+    _look_at(chosen, folder, checks, force=force)
+    return _runs(chosen, folder, force=force)[0]
+
+
 def _look_at(
-    chosen: Sequence[Sequence[str]], folder: Path | None, checks: Checks, *, force: bool
+    chosen: Mapping[str, Sequence[str]], folder: Path | None, checks: Checks, *, force: bool
 ) -> None:
-    """Refuse what either replay would refuse, and folders that they could not use."""
+    """Refuse what the replays would refuse, and folders that they could not use."""
     from replay.cli.commands import replay  # noqa: PLC0415 - when needed
 
     if folder is not None:
-        refuse_folders((folder / name for name in _NAMES), force=force)
-    for name, arguments in zip(_NAMES, chosen, strict=True):
+        refuse_folders((folder / name for name in chosen), force=force)
+    for name, arguments in chosen.items():
         replay.look(arguments, checks, f"the replay of {name.upper()} is refused")
 
 
-def _runs(
-    chosen: Sequence[Sequence[str]], folder: Path | None, *, force: bool
-) -> tuple[Path, Path]:
-    """Replay the trace twice and return the paths of the two runs.
+def _runs(chosen: Mapping[str, Sequence[str]], folder: Path | None, *, force: bool) -> list[Path]:
+    """Make the replays, one after the other, and return the paths of their runs.
 
-    If a replay fails, the files of both are removed, so that the folder can be used again.
+    If a replay fails, the files of all are removed, so that the folder can be used again.
     """
     with refusing(RunError, OSError):
         base = folder or next_folder("compare")
-        for name, arguments in zip(_NAMES, chosen, strict=True):
+        for name, arguments in chosen.items():
             try:
                 run_into(base / name, arguments, base / f"{name}.log", force=force)
             except CellError as error:
-                _remove(base)
+                _remove(base, chosen)
                 raise _failed(name.upper(), error) from error
-    return base / "a", base / "b"
+    return [base / name for name in chosen]
 
 
-def _remove(base: Path) -> None:
-    """Remove both runs and their logs, and the folder where nothing else is in it."""
-    for name in _NAMES:
+def _remove(base: Path, names: Iterable[str]) -> None:
+    """Remove the runs and their logs, and the folder where nothing else is in it."""
+    for name in names:
         shutil.rmtree(base / name, ignore_errors=True)
         (base / f"{name}.log").unlink(missing_ok=True)
     if not any(base.iterdir()):
@@ -178,7 +223,7 @@ def show(compared: Compared, output: str) -> None:
     console, wide = TerminalConsole(), output == "wide"
     paths = (escape(str(run.path)) for run in (compared.run_a, compared.run_b))
     console.print("A: {}\nB: {}\n".format(*paths), highlight=False)
-    sentences = [*compared.not_judged_lines(), *compared.end_lines()]
+    sentences = list(compared.notes())
     for sentence in sentences:
         console.print(escape(sentence), highlight=False)
     if sentences:
@@ -192,6 +237,7 @@ def show(compared: Compared, output: str) -> None:
         lambda workload: map(escape, (workload.key, workload.text_a, workload.text_b)),
         None if wide else WORKLOADS_SHOWN,
     )
+    _print_waits(compared.comparison.waits, console, wide=wide)
     console.print()
     _print_figures(compared.comparison.figures, console, wide=wide)
     print_rows(
@@ -222,6 +268,17 @@ def _print_groups(groups: tuple[PodGroup, ...], console: Console, *, wide: bool)
     print_rows(console, columns, changed, cells, None if wide else GROUPS_SHOWN)
     if not changed:
         console.print("\nNo pod was affected.", highlight=False)
+
+
+def _print_waits(waits: tuple[ClassWaits, ...], console: Console, *, wide: bool) -> None:
+    def cells(of_class: ClassWaits) -> Iterator[str]:
+        yield escape(of_class.name)
+        yield "A\nB"
+        yield from map("\n".join, zip(wait_cells(of_class.a), wait_cells(of_class.b), strict=True))
+
+    shown = [of_class for of_class in waits if of_class.is_changed or wide]
+    columns = ("PRIORITY CLASS", "RUN", *right_aligned(*WAIT_COLUMNS))
+    print_rows(console, columns, shown, cells, None if wide else CLASSES_SHOWN)
 
 
 def _print_figures(figures: tuple[FigureChange, ...], console: Console, *, wide: bool) -> None:

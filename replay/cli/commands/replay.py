@@ -189,6 +189,38 @@ def look(arguments: Sequence[str], checks: Checks, where: str) -> None:
             look_at(settings, request.trace, request.overrides)
 
 
+_OUTPUTS = frozenset(
+    {
+        *("run_path", "force", "output", "reports", "quiet", "compare_recorded", "free_run"),
+        *("assertions", "junit", "summary"),
+    }
+)
+"""The parameters that choose what a replay leaves behind, and not what it plays."""
+
+
+def inputs(arguments: Sequence[str]) -> list[str]:
+    """Return the arguments of a command line without those of its outputs and its checks.
+
+    Further options may follow them: what stood after "--" are paths.
+    """
+    has_value = {
+        name: not getattr(parameter, "is_flag", False)
+        for parameter in command.params
+        if parameter.name in _OUTPUTS
+        for name in (*parameter.opts, *parameter.secondary_opts)
+    }
+    kept, rest = list[str](), iter(arguments)
+    for argument in rest:
+        if argument == "--":
+            return [*kept, *(f"./{path}" if path.startswith("-") else path for path in rest)]
+        name, equals, _ = argument.partition("=")
+        if name not in has_value:
+            kept.append(argument)
+        elif has_value[name] and not equals:
+            next(rest, None)
+    return kept
+
+
 def _usable(request: ReplayRequest) -> ReplaySettings:
     """Return the settings to replay with. Raises UsageError for options that exclude each other."""
     with refusing(OverrideError):

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -31,13 +32,17 @@ SIGNALS = (
 
 Source: kubernetes v1.34 pkg/kubelet/eviction/api/types.go.
 """
-ALLOCATED = "allocated"
+RESOURCE = "resource"
+"""The label of figures of one resource, which need it."""
 WORKLOAD_LABELS = ("priority", "class", "namespace", "workload", "kind")
 """Labels that choose workloads, and pods by their workload."""
 POD_LABELS = ("priority", "class", "namespace", "name", "node", "workload", "kind")
 """Labels that choose pods."""
 _UNBOUND = "no pod was bound"
+_UNWAITED = "no pod waited for a node"
+_NO_TIME = "no time passed while nodes had it"
 _S = 1e9
+_HOUR = 3600 * _S
 
 
 @dataclass(slots=True)
@@ -96,15 +101,39 @@ class DecisionCounts:
         return self.decisions["preempted"]
 
 
+class OccupancyFigures(Protocol):
+    """How full nodes were over time; replay.whatif.occupancy measures it."""
+
+    @property
+    def nodes_ns(self) -> int:
+        """Return the time of all nodes together."""
+
+    @property
+    def empty_ns(self) -> int:
+        """Return the part of it in which nodes ran no pod that a drain would move."""
+
+    @property
+    def peaks(self) -> Mapping[str, float]:
+        """Return the largest requested part of allocatable by resource, percent."""
+
+    def mean(self, resource: str) -> float | None:
+        """Return the requested part of allocatable over time, percent."""
+
+    def fragmentation(self, resource: str) -> float | None:
+        """Return the part of allocatable that is free where pods do not fit, percent."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Population:
     """Some pods and workloads of a run, summed up, and the resources of all its nodes at the end.
 
     pods: the number of pods. bound: those that got a node. refused: pods that admission refused.
     not_created: those of them that are missing at the end. unavailable: desired pods that are not
-    ready at the end. waited_ns: the time in the queue of each binding. still_waiting_s: for each
-    pod without a node at the end, how long it has waited. allocatable: what the nodes have;
-    allocated: what their pods request. cpu in thousandths.
+    ready at the end. waited_ns: how long the pod of each binding was pending. still_waiting_s: for
+    each pod without a node at the end, how long it has waited. waits_so_far_ns: all of these, and
+    the waits of pods that went without a node; of gated pods none. work_lost_s: how long preempted
+    pods had run. allocatable: what the nodes have; allocated: what their pods request; cpu in
+    thousandths. occupancy: how full the nodes were over time.
     """
 
     pods: int
@@ -115,8 +144,11 @@ class Population:
     counts: DecisionCounts
     waited_ns: Sequence[int]
     still_waiting_s: Sequence[float]
+    waits_so_far_ns: Sequence[int]
+    work_lost_s: float
     allocatable: Mapping[str, int]
     allocated: Mapping[str, int]
+    occupancy: OccupancyFigures
 
 
 Measure = Callable[[Population, str], float | None]
@@ -140,12 +172,22 @@ class Figure:
     missing: str = ""
 
 
-def _quantile(share: float) -> Measure:
-    def of(population: Population, _label: str) -> float | None:
-        waits = sorted(population.waited_ns)
-        return waits[min(len(waits) - 1, int(share * len(waits)))] / _S if waits else None
+def quantile(values: Sequence[int], share: float) -> int | None:
+    """Return the value below which a share of all values lies; None without values."""
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
 
-    return of
+
+def _waited(share: float) -> Measure:
+    return lambda p, _: _seconds(quantile(p.waited_ns, share))
+
+
+def _waited_so_far(share: float) -> Measure:
+    return lambda p, _: _seconds(quantile(p.waits_so_far_ns, share))
+
+
+def _seconds(ns: int | None) -> float | None:
+    return None if ns is None else ns / _S
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -227,16 +269,19 @@ FIGURES: Mapping[str, Figure] = {
     "failed": Figure(
         "pods that ended in phase Failed", "pods", lambda p, _: p.counts.ended["Failed"]
     ),
+    "work_lost": Figure(
+        "how long preempted pods had run, in total", "s", lambda p, _: p.work_lost_s
+    ),
     "waited_mean": Figure(
-        "time in the queue until the binding, mean",
+        "time without a node until the binding, mean",
         "s",
         lambda p, _: _mean([wait_ns / _S for wait_ns in p.waited_ns]),
         missing=_UNBOUND,
     ),
-    "waited_p50": Figure("the same, median", "s", _quantile(0.5), missing=_UNBOUND),
-    "waited_p90": Figure("the same, 90th percentile", "s", _quantile(0.9), missing=_UNBOUND),
-    "waited_p99": Figure("the same, 99th percentile", "s", _quantile(0.99), missing=_UNBOUND),
-    "waited_max": Figure("the same, maximum", "s", _quantile(1.0), missing=_UNBOUND),
+    "waited_p50": Figure("the same, median", "s", _waited(0.5), missing=_UNBOUND),
+    "waited_p90": Figure("the same, 90th percentile", "s", _waited(0.9), missing=_UNBOUND),
+    "waited_p99": Figure("the same, 99th percentile", "s", _waited(0.99), missing=_UNBOUND),
+    "waited_max": Figure("the same, maximum", "s", _waited(1.0), missing=_UNBOUND),
     "still_waiting_mean": Figure(
         "time that pods without a node have waited by the end, mean; 0 where each has a node",
         "s",
@@ -245,10 +290,52 @@ FIGURES: Mapping[str, Figure] = {
     "still_waiting_max": Figure(
         "the same, maximum", "s", lambda p, _: max(p.still_waiting_s, default=0.0)
     ),
-    ALLOCATED: Figure(
+    "waited_so_far_mean": Figure(
+        "time without a node until the binding, or until now or the pod's end without one, mean",
+        "s",
+        lambda p, _: _mean([wait_ns / _S for wait_ns in p.waits_so_far_ns]),
+        missing=_UNWAITED,
+    ),
+    "waited_so_far_p50": Figure("the same, median", "s", _waited_so_far(0.5), missing=_UNWAITED),
+    "waited_so_far_p95": Figure(
+        "the same, 95th percentile", "s", _waited_so_far(0.95), missing=_UNWAITED
+    ),
+    "waited_so_far_max": Figure("the same, maximum", "s", _waited_so_far(1.0), missing=_UNWAITED),
+    "allocated": Figure(
         "requests of the pods on nodes at the end, as a share of allocatable",
         "%",
         _allocated,
-        labels=("resource",),
+        labels=(RESOURCE,),
+    ),
+    "allocated_mean": Figure(
+        "the same over the run's time, mean",
+        "%",
+        lambda p, resource: p.occupancy.mean(resource),
+        labels=(RESOURCE,),
+        missing=_NO_TIME,
+    ),
+    "allocated_peak": Figure(
+        "the same, the largest",
+        "%",
+        lambda p, resource: p.occupancy.peaks.get(resource),
+        labels=(RESOURCE,),
+        missing=_NO_TIME,
+    ),
+    "fragmentation": Figure(
+        "what is free on nodes where pods do not fit, by the share of the pods that request the "
+        "resource, as a share of allocatable; mean over the run's time",
+        "%",
+        lambda p, resource: p.occupancy.fragmentation(resource),
+        labels=(RESOURCE,),
+        missing="no pod requests it, or no time passed",
+    ),
+    "node_hours": Figure(
+        "the time of all nodes together", "h", lambda p, _: p.occupancy.nodes_ns / _HOUR, labels=()
+    ),
+    "empty_node_hours": Figure(
+        "the part of it in which nodes ran no pod but those of DaemonSets and mirror pods",
+        "h",
+        lambda p, _: p.occupancy.empty_ns / _HOUR,
+        labels=(),
     ),
 }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.whatif.compared import figure_cells
+from replay.whatif.compared import figure_cells, wait_cells
 from replay.whatif.comparison import compare
 from replay.whatif.facts import PodFacts, RunFacts
 
@@ -81,3 +81,25 @@ def test_a_figure_that_one_run_lacks_differs_and_has_no_change() -> None:
     assert (waited.is_changed, gpus.is_changed) == (True, True)
     assert figure_cells(waited) == ("waited_p50, s", "2", "-", "-", "")
     assert not next(e for e in compare(b, b).figures if e.name == "waited_p50").is_changed
+
+
+def test_no_pod_counts_as_moved_where_the_policies_differ() -> None:
+    """Two schedulers place pods differently by design; whether a pod gets a node says something."""
+    a, b = run(pod("x", "n1"), pod("y", "n1")), run(pod("x", "n2"), pod("y"))
+    (group,) = compare(a, b, one_policy=False).groups
+    assert group.counts == {"got no node": 1, "still waiting longer": 1}
+
+
+def test_waits_are_by_class_and_count_pods_that_still_wait() -> None:
+    """Computed by hand: 2 s, 4 s and 30 s; pods without a class by their priority."""
+    a = run(pod("p", "n", waited=2), pod("q", "n", waited=4), pod("r", came=30))
+    b = run(pod("p", "n", waited=2))
+    a.pods["prod/none"] = PodFacts(namespace="prod", name="none", priority=7, priority_class="")
+    a.pods["prod/none"].unbound_ns = [9 * 10**9]
+    highest, web = compare(a, b).waits
+    assert (highest.name, highest.a.max_ns, highest.b.waits) == ("priority 7", 9 * 10**9, 0)
+    assert (web.name, web.a.waits, web.a.still_waiting) == ("web", 3, 1)
+    assert (web.a.mean_ns, web.a.p50_ns) == (12 * 10**9, 4 * 10**9)
+    assert (web.a.p95_ns, web.a.max_ns) == (30 * 10**9, 30 * 10**9)
+    assert (web.b.waits, web.b.still_waiting, web.b.max_ns) == (1, 0, 2 * 10**9)
+    assert wait_cells(highest.b) == ("0", "0", "-", "-", "-", "-")

@@ -12,6 +12,7 @@ from replay.whatif.facts import all_figures, read_facts
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from tests.builders import make_node
 from tests.unit.results import messages
 
@@ -19,11 +20,17 @@ NODE = "worker"
 
 
 def run_of(
-    path: Path, *rounds: scheduler_pb2.Round, decisions: tuple[trace_pb2.Decision, ...] = ()
+    path: Path,
+    *rounds: scheduler_pb2.Round,
+    decisions: tuple[trace_pb2.Decision, ...] = (),
+    ended: tuple[str, int] | None = None,
 ) -> RunDirectory:
-    """Leave a run of these rounds and decisions."""
+    """Leave a run of these rounds and decisions; `ended` is why and after how many seconds."""
     directory = RunDirectory.create(path)
-    directory.write_manifest(Manifest(version="0", seed=0, rules="v1.34", traces=()))
+    manifest = Manifest(version="0", seed=0, rules="v1.34", traces=())
+    if ended is not None:
+        manifest = manifest.ended(ended[0], end_ns=messages.START_NS + ended[1] * SECOND_NS)
+    directory.write_manifest(manifest)
     history = directory.round_log()
     for round_ in rounds:
         history.write(round_)
