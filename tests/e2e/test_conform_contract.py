@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import json
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,10 +16,9 @@ from replay.backends.processes import EmbeddedServices
 from replay.cli.commands.conform import CONTRACTS
 from replay.conform.contract.checks import FAILED, NOT_SERVED, PASSED, ContractReport, run_checks
 from reprieve.queue.v1beta1 import queue_pb2
-from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
-from reprieve.session.v1beta1 import session_pb2
-from services.kube import quantity
+from reprieve.scheduler.v1beta1.scheduler_service_pb2_grpc import SchedulerServiceServicer
+from tests.conformance_mutants.scheduler_service import SmallSchedulerService, serving
 from tests.e2e.commands import REFUSED, SERVICE, reprieve
 
 pytestmark = pytest.mark.e2e
@@ -42,132 +39,53 @@ def test_our_services_reach_the_highest_level(
     assert last.startswith(f"{address} reaches level 5 of the {service} contract: it serves every")
 
 
-class FirstFit(scheduler_service_pb2_grpc.SchedulerServiceServicer):
-    """The first node with room takes a pod: three methods, and nothing is refused."""
+class ThreeMethods(SchedulerServiceServicer):
+    """Serves the methods that a scheduler needs at least."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Cluster] = {}
+        self._small = SmallSchedulerService()
 
-    def CreateSession(  # noqa: N802 - gRPC's name
-        self, request: rpc.CreateSessionRequest, context: grpc.ServicerContext
-    ) -> rpc.Session:
-        """Start a session."""
-        del request, context
-        name = f"s{len(self._sessions)}"
-        self._sessions[name] = Cluster()
-        return rpc.Session(session_id=name)
+    def CreateSession(self, request: Any, context: Any) -> rpc.Session:  # noqa: N802 - gRPC's name
+        """Start a session that declares no more than it has."""
+        opened = self._small.CreateSession(request, context)
+        opened.windows = opened.resumable = False
+        return opened
 
-    def DeleteSession(  # noqa: N802 - gRPC's name
-        self, request: session_pb2.DeleteSessionRequest, context: grpc.ServicerContext
-    ) -> Empty:
-        """Forget nothing."""
-        del request, context
-        return Empty()
+    def DeleteSession(self, request: Any, context: Any) -> Empty:  # noqa: N802 - gRPC's name
+        """Delete a session."""
+        return self._small.DeleteSession(request, context)
 
-    def RunRound(  # noqa: N802 - gRPC's name
-        self, request: rpc.RunRoundRequest, context: grpc.ServicerContext
-    ) -> rpc.RunRoundResponse:
-        """Take events, then pods."""
-        del context
-        outcomes = self._sessions[request.stamp.session_id].run(request.round)
-        return rpc.RunRoundResponse(rounds=[outcomes], sequence=request.stamp.sequence)
-
-
-class Cluster:
-    """Nodes, and pods by UID; those that are `due` are tried."""
-
-    def __init__(self) -> None:
-        self._nodes: dict[str, Any] = {}
-        self._pods: dict[str, Any] = {}
-        self._due: list[str] = []
-        self._attempts: dict[str, int] = {}
-        self._cycles = itertools.count(1)
-
-    def run(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
-        """Take a round's events and try the pods that are due."""
-        for answer in round_.answers:
-            if answer.refused and answer.pop.uid in self._pods:
-                self._pods[answer.pop.uid].spec.node_name = ""
-                self._due.append(answer.pop.uid)
-        for event in round_.events:
-            self._take(event)
-        made = scheduler_pb2.RoundOutcomes()
-        while self._due and not round_.events_only:
-            if round_.HasField("max_pods") and len(made.outcomes) == round_.max_pods:
-                made.more = True
-                break
-            self._attempt(self._due.pop(0), made.outcomes.add(time_ns=round_.time_ns))
-        return made
-
-    def _take(self, event: scheduler_pb2.Event) -> None:
-        thing = event.add if event.HasField("add") else event.update
-        if thing.HasField("node"):
-            self._nodes[thing.node.metadata.name] = thing.node
-        elif thing.HasField("pod"):
-            self._pods[thing.pod.metadata.uid] = thing.pod
-        elif event.HasField("remove"):
-            self._nodes.pop(event.remove.name, None)
-            self._pods.pop(event.remove.uid, None)
-        else:
-            return
-        self._due = [uid for uid, pod in self._pods.items() if not pod.spec.node_name]
-
-    def _attempt(self, uid: str, outcome: scheduler_pb2.Outcome) -> None:
-        outcome.pop.uid, outcome.pop.cycle = uid, next(self._cycles)
-        outcome.attempts = self._attempts[uid] = self._attempts.get(uid, 0) + 1
-        host = next((name for name in self._nodes if self._fits(self._pods[uid], name)), "")
-        if host:
-            self._pods[uid].spec.node_name = outcome.bind.node_name = host
-        else:
-            outcome.unschedulable.message = "no"
-
-    def _fits(self, pod: Any, name: str) -> bool:
-        node = self._nodes[name]
-        here = [each for each in self._pods.values() if each.spec.node_name == name]
-        tolerated = {each.key for each in pod.spec.tolerations}
-        return (
-            sum(map(_cpu, [pod, *here])) <= quantity.milli(node.status.allocatable["cpu"])
-            and not node.spec.unschedulable
-            and all(each.key in tolerated for each in node.spec.taints)
-            and dict(pod.spec.node_selector).items() <= dict(node.metadata.labels).items()
-        )
-
-
-def _cpu(pod: Any) -> int:
-    return sum(quantity.milli(each.resources.requests["cpu"]) for each in pod.spec.containers)
+    def RunRound(self, request: Any, context: Any) -> rpc.RunRoundResponse:  # noqa: N802
+        """Run a round."""
+        return self._small.RunRound(request, context)
 
 
 @pytest.fixture
-def first_fit() -> Iterator[str]:
-    """Serve the small scheduler and yield its address."""
-    server = grpc.server(ThreadPoolExecutor(4))
-    servicer = FirstFit()  # type: ignore[abstract] # gRPC itself refuses the other methods
-    scheduler_service_pb2_grpc.add_SchedulerServiceServicer_to_server(servicer, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
-    yield f"127.0.0.1:{port}"
-    server.stop(0).wait()
+def three_methods() -> Iterator[str]:
+    """Serve three methods and yield their address."""
+    service = ThreeMethods()  # type: ignore[abstract] # gRPC itself refuses the other methods
+    with serving(service) as address:
+        yield address
 
 
-def test_three_methods_are_enough_for_level_1(first_fit: str, tmp_path: Path) -> None:
-    """And not for level 2; what is not served is no failure of it."""
-    command = ("conform", "--contract", "scheduler", first_fit)
+def test_three_methods_are_enough_for_level_3(three_methods: str, tmp_path: Path) -> None:
+    """And not for level 4; what is not served is no failure of it."""
+    command = ("conform", "--contract", "scheduler", three_methods)
     done = reprieve(tmp_path, *command)
     assert done.stdout.splitlines()[-1] == (
-        f"{first_fit} reaches level 1 of the scheduler contract: "
-        "it serves `replay`, `get`, `query`, `report` and `export`"
+        f"{three_methods} reaches level 3 of the scheduler contract: "
+        "it serves `replay` and what reads its runs, with preemption"
     )
-    again = reprieve(tmp_path, *command, "--level", "2", "-o", "json", code=DIFFERS)
-    assert "level 2 is not reached" in again.stderr
-    found = json.loads(again.stdout)
-    assert (found["contract"], found["level"], len(found["levels"])) == ("scheduler", 1, 5)
+    again = reprieve(tmp_path, *command, "--level", "4", "-o", "json", code=DIFFERS)
+    assert "level 4 is not reached" in again.stderr
+    report = json.loads(again.stdout)
+    assert (report["contract"], report["level"], len(report["levels"])) == ("scheduler", 3, 5)
     results: dict[int, set[str]] = {}
-    for each in found["checks"]:
-        results.setdefault(each["level"], set()).add(each["result"])
-        assert bool(each["why"]) == (each["result"] != PASSED)
-    assert results[1] == {PASSED}
-    assert FAILED in results[2]
-    assert results[4] == results[5] == {NOT_SERVED}
+    for check in report["checks"]:
+        results.setdefault(check["level"], set()).add(check["result"])
+        assert bool(check["why"]) == (check["result"] != PASSED)
+        assert check["rule"]
+    assert results == {1: {PASSED}, 2: {PASSED}, 3: {PASSED}, 4: {NOT_SERVED}, 5: {NOT_SERVED}}
 
 
 class Exchanged(NamedTuple):
@@ -327,15 +245,15 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
         "Session.resumable is False, expected True",
     ),
     ("scheduler", unknown_node): (
-        "tries a pod again whose binding was refused",
+        "follows changes of objects",
         "outcomes[0].bind.node_name: 'nowhere': no node has this name",
     ),
-    ("scheduler", lost_pods): ("takes as many pods as it may", "is 2, expected 4"),
+    ("scheduler", lost_pods): ("tries as many pods as it may", "is 2, expected 4"),
     ("scheduler", other_words): (
-        "gives reasons as upstream does",
+        "gives kube schedulers message",
         "message is 'it does not fit', expected 'no nodes available to schedule pods'",
     ),
-    ("scheduler", more_victims): ("preempts pods of lower priority", "preemption.victims is"),
+    ("scheduler", more_victims): ("preempts no pod that can stay", "preemption.victims is"),
     ("scheduler", short_windows): (
         "runs a window as rounds one by one",
         "window_continues of the rounds is [False], expected [True, True, False]",

@@ -31,7 +31,7 @@ from replay.backends.processes import EmbeddedServices
 from replay.conform.contract.checks import CheckError, ServiceContract, expect_same
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
-from replay.conform.contract.scheduler import SCHEDULER
+from replay.conform.contract.scheduler.contract import SCHEDULER
 from reprieve.eviction.v1beta1 import eviction_service_pb2, eviction_service_pb2_grpc
 from reprieve.queue.v1beta1 import queue_service_pb2, queue_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2, scheduler_service_pb2_grpc

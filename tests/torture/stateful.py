@@ -26,7 +26,7 @@ import orjson
 import zstandard
 
 from replay.conform.contract import eviction as eviction_messages
-from replay.conform.contract.small_cluster import budget, gone, node, pod
+from replay.conform.contract.scheduler.small_cluster import budget, gone, node, pod
 from replay.results.run.decision_log import one_by_one
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction_service

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from replay.conform.contract.small_cluster import gone, node, pod, round_at
+from replay.conform.contract.scheduler.small_cluster import gone, node, pod, round_at
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2

@@ -16,7 +16,7 @@ from replay.cli.parameters import DATA, echo_data, output_option, quiet_option, 
 from replay.conform.contract.checks import ContractReport, run_checks
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
-from replay.conform.contract.scheduler import SCHEDULER
+from replay.conform.contract.scheduler.contract import SCHEDULER
 from replay.conform.vectors.run import Endpoints, FileConformance, files_of, play
 from replay.conform.vectors.vectors import VectorError, read_lines, recorded_files
 from replay.results.kubectl.rows import TableWriter

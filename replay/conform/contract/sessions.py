@@ -39,11 +39,11 @@ def creates_and_deletes_sessions(client: ContractClient) -> None:
     first, second = client.session(), client.session()
     expect("session is one of its own", first.name != second.name, wanted=True)
     story = client.contract.story()
-    for session, request in ((first, 0), (second, 0), (first, 1)):
-        session.send(story[request])
+    answers = [first.send(story[0]), first.send(story[1])]
+    expect_same("a response of another session", second.send(story[0]), answers[0])
     for name in (first.name, first.name, "nobody's"):
         client.delete(name)
-    second.send(story[1])
+    expect_same("a response of another session", second.send(story[1]), answers[1])
 
 
 @_CHECKS.level(1, rule="S2")

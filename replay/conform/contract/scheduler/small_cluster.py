@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from replay.conform.contract.checks import CheckError, ContractClient, only
@@ -18,31 +18,77 @@ from services.rpc.kube.codec import budget_from_message
 
 TICKS_MAX = 50
 """The number of ticks within which a pod must be tried again."""
-OUTCOMES_MAX = 100
-"""More outcomes than any round of these checks can have."""
+OUTCOMES_PER_POD_MAX = 10
+"""More outcomes of a pod than any moment of these checks can have."""
+ANSWER_BYTES_MAX = 2 * 1024 * 1024
+NO_AMOUNTS: Mapping[str, str] = {}
 BIND = scheduler_pb2.REFUSAL_STAGE_BIND
 DELETE_VICTIM = scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
 
 
-def node(name: str, cpu: int, taint: str = "", **labels: str) -> Event:
-    """Return the event that adds a node with so many cores."""
+def node(
+    name: str,
+    cpu: int | str = 8,
+    *taints: str,
+    amounts: Mapping[str, str] = NO_AMOUNTS,
+    unschedulable: bool = False,
+    **labels: str,
+) -> Event:
+    """Return the event that adds a node with so many cores, and with other `amounts` beside them.
+
+    `taints` are written as kubectl does: "KEY=VALUE:EFFECT" or "KEY:EFFECT".
+    """
     made = node_pb2.Node(metadata=meta_pb2.ObjectMeta(name=name, uid=f"uid-{name}", labels=labels))
     made.metadata.labels["kubernetes.io/hostname"] = name
+    made.spec.unschedulable = unschedulable
     for held in (made.status.capacity, made.status.allocatable):
-        held.update({"cpu": str(cpu), "memory": "64Gi", "pods": "110"})
-    if taint:
-        made.spec.taints.add(key=taint, effect="NoSchedule")
+        held.update({"cpu": str(cpu), "memory": "64Gi", "pods": "110", **amounts})
+    for taint in taints:
+        pair, _, effect = taint.rpartition(":")
+        key, _, value = pair.partition("=")
+        made.spec.taints.add(key=key, value=value, effect=effect)
     return Event(add=object_pb2.KubernetesObject(node=made))
 
 
-def pod(name: str, cpu: int, priority: int = 0, on: str = "", **spec: Any) -> Event:
-    """Return the event that adds a pod, pending or `on` a node."""
-    meta = meta_pb2.ObjectMeta(name=name, namespace="default", uid=f"uid-{name}")
-    made = pod_pb2.Pod(metadata=meta, spec=pod_pb2.PodSpec(priority=priority, node_name=on, **spec))
-    made.spec.scheduler_name = "default-scheduler"
-    container = made.spec.containers.add(name="c", image="image")
-    container.resources.requests.update({"cpu": str(cpu), "memory": "1Gi"})
+def pod(
+    name: str, cpu: int | str = 1, priority: int | None = 0, on: str = "", **spec: Any
+) -> Event:
+    """Return the event that adds a pod, pending or `on` a node, with one container unless named."""
+    spec.setdefault("containers", [container(cpu)])
+    spec.setdefault("scheduler_name", "default-scheduler")
+    made = pod_pb2.Pod(spec=pod_pb2.PodSpec(priority=priority, node_name=on, **spec))
+    made.metadata.name, made.metadata.namespace, made.metadata.uid = name, "default", f"uid-{name}"
+    made.status.phase = "Running" if on else "Pending"
     return Event(add=object_pb2.KubernetesObject(pod=made))
+
+
+def container(cpu: int | str = 1, *, restart_policy: str | None = None) -> pod_pb2.Container:
+    """Return a container with a request; `restart_policy` "Always" makes it a sidecar."""
+    made = pod_pb2.Container(name="c", image="image", restart_policy=restart_policy)
+    made.resources.requests.update({"cpu": str(cpu), "memory": "1Gi"})
+    return made
+
+
+def updated(event: Event) -> Event:
+    """Return the event that updates an object to what `event` adds."""
+    return Event(update=event.add)
+
+
+def patched(name: str, **fields: Any) -> Event:
+    """Return the event that patches a pod."""
+    return Event(patch=scheduler_pb2.PodPatch(pod=gone(name).remove, **fields))
+
+
+def pending() -> pod_pb2.PodStatus:
+    """Return the status of a pod that no node fits."""
+    status = pod_pb2.PodStatus(phase="Pending")
+    status.conditions.add(type="PodScheduled", status="False", reason="Unschedulable")
+    return status
+
+
+def ended(phase: str = "Succeeded") -> pod_pb2.PodStatus:
+    """Return the status of a pod that has ended."""
+    return pod_pb2.PodStatus(phase=phase)
 
 
 def budget(name: str, allowed: int) -> Event:
@@ -55,9 +101,17 @@ def budget(name: str, allowed: int) -> Event:
 
 
 def terminating(name: str, second: float) -> Event:
-    """Return the event by which a pod's deletion is requested, with a grace period of 30 s."""
-    deletion_ns = round((second + 30) * SECOND_NS)
-    return Event(patch=scheduler_pb2.PodPatch(pod=gone(name).remove, deletion_time_ns=deletion_ns))
+    """Return the event by which a victim's deletion is requested, with a grace period of 30 s."""
+    status = pod_pb2.PodStatus(phase="Running")
+    status.conditions.add(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
+    return patched(name, status=status, deletion_ns=round((second + 30) * SECOND_NS))
+
+
+def tick() -> Event:
+    """Return the event of a timer."""
+    event = Event()
+    event.tick.SetInParent()
+    return event
 
 
 def gone(name: str, kind: str = "Pod") -> Event:
@@ -79,21 +133,36 @@ class SmallCluster:
     """A session with a cluster that applies its outcomes and reports them in the next round.
 
     The bindings (or preemptions) of pods in `refuses` are refused, each once. `host` has the nodes
-    of the bound pods.
+    of the bound pods. `awaits_effects` is that of the last response.
     """
 
     def __init__(self, client: ContractClient) -> None:
         self.session = client.session()
         self.refuses: set[str] = set()
         self.host: dict[str, str] = {}
+        self.awaits_effects = False
+        self._pods = 0
+        self._now_ns = 0
+        self._nominated: dict[str, str] = {}
         self._unanswered: list[Outcome] = []
         self._wakeup_ns: int | None = None
 
     def round(self, second: float, *events: Event, **more: Any) -> list[Outcome]:
+        """Run a round after the ticks that are due by then, and return the outcomes of all."""
+        decided: list[Outcome] = []
+        for _ in range(TICKS_MAX):
+            if self._wakeup_ns is None or self._wakeup_ns > second * SECOND_NS:
+                break
+            decided += self._run(self._wakeup_ns / SECOND_NS, tick())
+        return decided + self._run(second, *events, **more)
+
+    def _run(self, second: float, *events: Event, **more: Any) -> list[Outcome]:
         """Run a round, in parts if the scheduler does not decide all pods, and return its outcomes.
 
         It ends when the remaining pods wait for effects of the outcomes.
         """
+        self._now_ns = round_at(second).at_ns
+        self._pods += sum(event.add.HasField("pod") for event in events)
         answers, patches = self._carry_out()
         round_ = round_at(second, *patches, *events, answers=answers, **more)
         decided: list[Outcome] = []
@@ -107,29 +176,27 @@ class SmallCluster:
                 raise CheckError(f"outcomes are of {len(part)} pods, expected at most {most}")
             decided += part
             self._unanswered += [it for it in outcomes.outcomes if not it.HasField("refusals")]
-            if len(decided) > OUTCOMES_MAX:
-                raise CheckError(f"more is set after {OUTCOMES_MAX} outcomes of a few pods")
+            if len(decided) > OUTCOMES_PER_POD_MAX * self._pods:
+                raise CheckError(f"more is set after {len(decided)} outcomes of {self._pods} pods")
             round_ = round_at(second, **more)
-        wakes = outcomes.HasField("next_wakeup_time_ns")
-        self._wakeup_ns = outcomes.next_wakeup_time_ns if wakes else None
+        self.awaits_effects = outcomes.awaits_effects
+        wakes = outcomes.HasField("next_wakeup_ns")
+        self._wakeup_ns = outcomes.next_wakeup_ns if wakes else None
         return decided
 
     def tried(self, name: str, decided: Iterable[Outcome] = ()) -> Outcome:
-        """Return a pod's outcome: from `decided`, or after ticks at the requested times."""
+        """Return a pod's outcome: of the last round in `decided`, or of later ticks."""
         for _ in range(TICKS_MAX):
             for outcome in decided:
-                if outcome.pop.uid == f"uid-{name}":
+                if outcome.pop.uid == f"uid-{name}" and outcome.at_ns >= self._now_ns:
                     return outcome
             if self._wakeup_ns is None:
                 break
-            tick = Event()
-            tick.tick.SetInParent()
-            decided = self.round(self._wakeup_ns / SECOND_NS, tick)
-        raise CheckError(
-            f"outcomes and next_wakeup_time_ns: pod {name} is not tried, expected a try"
-        )
+            decided = self._run(self._wakeup_ns / SECOND_NS, tick())
+        raise CheckError(f"outcomes and next_wakeup_ns: pod {name} is not tried, expected a try")
 
     def _carry_out(self) -> tuple[list[scheduler_pb2.Answer], list[Event]]:
+        """Return the answers to the outcomes, and what a watch reports of them."""
         answers, patches = [], []
         for outcome in self._unanswered:
             answer = scheduler_pb2.Answer(pop=outcome.pop)
@@ -139,15 +206,25 @@ class SmallCluster:
                 answer.refused, answer.message = BIND, "refused by the check"
             elif outcome.HasField("bind"):
                 self.host[name] = outcome.bind.node_name
-                patches.append(Event(patch=scheduler_pb2.PodPatch(node_name=self.host[name])))
-                patches[-1].patch.pod.CopyFrom(gone(name).remove)
-            elif outcome.unschedulable.HasField("preemption") and name in self.refuses:
-                self.refuses.discard(name)
-                answer.refused, answer.message = DELETE_VICTIM, "refused by the check"
-                answer.victim.CopyFrom(outcome.unschedulable.preemption.victims[0].pod)
+                patches.append(patched(name, node_name=self.host[name]))
+            else:
+                verdict = outcome.unschedulable
+                if verdict.HasField("preemption") and name in self.refuses:
+                    self.refuses.discard(name)
+                    answer.refused, answer.message = DELETE_VICTIM, "refused by the check"
+                    answer.victim.CopyFrom(verdict.preemption.victims[0].pod)
+                patches.append(patched(name, status=self._status(name, verdict)))
             answers.append(answer)
         self._unanswered = []
         return answers, patches
+
+    def _status(self, name: str, verdict: scheduler_pb2.Unschedulable) -> pod_pb2.PodStatus:
+        """Return the status of a pod after a failed attempt."""
+        if verdict.HasField("nominated_node_name"):
+            self._nominated[name] = verdict.nominated_node_name
+        status = pending()
+        status.nominated_node_name = self._nominated.get(name, "")
+        return status
 
 
 def bound(decided: Iterable[Outcome]) -> dict[str, str]:
@@ -202,6 +279,9 @@ class _SentObjects:
 
 def check_answer(request: Any, answer: Any, sent: Sequence[Any]) -> None:
     """Check a scheduler's response by the requests that were sent, including this one."""
+    answer = _copied(answer)  # the checks fill in what may be absent
+    if answer.ByteSize() > ANSWER_BYTES_MAX:
+        raise CheckError(f"the answer has {answer.ByteSize()} bytes, expected at most 2 MiB")
     rounds = [request.round, *(foreseen.round for foreseen in request.window)]
     if not 1 <= len(answer.rounds) <= len(rounds):
         seen = len(answer.rounds)
@@ -211,5 +291,9 @@ def check_answer(request: Any, answer: Any, sent: Sequence[Any]) -> None:
     sent_objects = _SentObjects(sent)
     for index, outcomes in enumerate(answer.rounds):
         is_followed = index + 1 < len(rounds)
-        check_outcomes(outcomes, rounds[index].time_ns, sent_objects)
-        check_window_continues(outcomes, is_followed=is_followed)
+        check_outcomes(outcomes, rounds[index].at_ns, sent_objects)
+        check_goes_on(outcomes, is_followed=is_followed)
+
+
+def _copied(answer: Any) -> Any:
+    return type(answer).FromString(answer.SerializeToString())
