@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"sort"
+	"strconv"
 	"strings"
 
 	kube "reprieve.internal/kube/v1beta1"
@@ -23,6 +24,13 @@ type Node struct {
 	unschedulable bool
 	room, used    Amounts
 	pods          int64
+	ports         map[HostPort]int64 // with the number of pods that hold each
+}
+
+// HostPort is a port of a node that a pod takes; the address 0.0.0.0 stands for all.
+type HostPort struct {
+	address, protocol string
+	number            int32
 }
 
 // Pod is a pod with what it asks for. Its node is the one that it is bound to, or assumed to be. A
@@ -76,6 +84,7 @@ func readNode(message *kube.Node) (*Node, error) {
 		unschedulable: message.GetSpec().GetUnschedulable(),
 		room:          room,
 		used:          Amounts{},
+		ports:         map[HostPort]int64{},
 	}, nil
 }
 
@@ -175,6 +184,100 @@ func (c *Cluster) count(pod *Pod, sign int64) {
 func (n *Node) count(pod *Pod, sign int64) {
 	n.pods += sign
 	n.used.add(pod.requests, sign)
+	for _, port := range pod.hostPorts() {
+		n.ports[port] += sign
+	}
+}
+
+// hostPorts returns the ports of the node that the pod's containers and sidecars take.
+func (p *Pod) hostPorts() (ports []HostPort) {
+	running := append([]*kube.Container{}, p.GetSpec().GetContainers()...)
+	for _, container := range p.GetSpec().GetInitContainers() {
+		if container.GetRestartPolicy() == "Always" {
+			running = append(running, container)
+		}
+	}
+	for _, container := range running {
+		for _, port := range container.GetPorts() {
+			if port.GetHostPort() == 0 {
+				continue
+			}
+			taken := HostPort{port.GetHostIp(), port.GetProtocol(), port.GetHostPort()}
+			if taken.address == "" {
+				taken.address = everyAddress
+			}
+			if taken.protocol == "" {
+				taken.protocol = "TCP"
+			}
+			ports = append(ports, taken)
+		}
+	}
+	return ports
+}
+
+const everyAddress = "0.0.0.0"
+
+// holds returns whether a pod of the node holds the port at an address that overlaps.
+func (n *Node) holds(port HostPort) bool {
+	for other, pods := range n.ports {
+		isSame := other.number == port.number && other.protocol == port.protocol
+		isEvery := other.address == everyAddress || port.address == everyAddress
+		if pods > 0 && isSame && (isEvery || other.address == port.address) {
+			return true
+		}
+	}
+	return false
+}
+
+// matchesAffinity returns whether the node is one that the pod's node affinity requires.
+func (n *Node) matchesAffinity(pod *Pod) bool {
+	affinity := pod.GetSpec().GetAffinity().GetNodeAffinity()
+	required := affinity.GetRequiredDuringSchedulingIgnoredDuringExecution()
+	if required == nil {
+		return true
+	}
+	fields := map[string]string{"metadata.name": n.name}
+	for _, term := range required.GetNodeSelectorTerms() {
+		conditions := len(term.GetMatchExpressions()) + len(term.GetMatchFields())
+		if conditions > 0 && meetAll(term.GetMatchExpressions(), n.labels) &&
+			meetAll(term.GetMatchFields(), fields) {
+			return true
+		}
+	}
+	return false
+}
+
+// meetAll returns whether labels, or fields, meet all conditions.
+func meetAll(conditions []*kube.NodeSelectorRequirement, labels map[string]string) bool {
+	for _, condition := range conditions {
+		value, ok := labels[condition.GetKey()]
+		isListed := false
+		for _, listed := range condition.GetValues() {
+			isListed = isListed || ok && listed == value
+		}
+		meets := false
+		switch condition.GetOperator() {
+		case "In":
+			meets = isListed
+		case "NotIn":
+			meets = !isListed
+		case "Exists":
+			meets = ok
+		case "DoesNotExist":
+			meets = !ok
+		case "Gt", "Lt":
+			has, errHas := strconv.ParseInt(value, 10, 64)
+			if ok && errHas == nil && len(condition.GetValues()) == 1 {
+				bound, err := strconv.ParseInt(condition.GetValues()[0], 10, 64)
+				isGreater := condition.GetOperator() == "Gt"
+				meets = err == nil && (isGreater && has > bound || !isGreater && has < bound)
+			}
+		}
+		if !meets {
+			return false
+		}
+	}
+	return true
 }
 
 // firstFit returns the first node that the pod fits on, or why no node takes it.
@@ -238,6 +341,14 @@ func (n *Node) refusal(pod *Pod) (plugin string, reasons []string) {
 	for key, value := range pod.GetSpec().GetNodeSelector() {
 		if has, ok := n.labels[key]; !ok || has != value {
 			return "NodeAffinity", []string{"node(s) didn't match Pod's node affinity/selector"}
+		}
+	}
+	if !n.matchesAffinity(pod) {
+		return "NodeAffinity", []string{"node(s) didn't match Pod's node affinity/selector"}
+	}
+	for _, port := range pod.hostPorts() {
+		if n.holds(port) {
+			return "NodePorts", []string{"node(s) didn't have free ports for the requested pod ports"}
 		}
 	}
 	if n.pods+1 > n.room["pods"] {

@@ -50,6 +50,54 @@ function tolerates(pod, taint) {
   ));
 }
 
+/** Return whether labels, or fields, meet a condition of node affinity. */
+function meets({ key, operator, values }, labels) {
+  const value = labels[key];
+  switch (operator) {
+    case 'In': return values.includes(value);
+    case 'NotIn': return !values.includes(value);
+    case 'Exists': return value !== undefined;
+    case 'DoesNotExist': return value === undefined;
+    case 'Gt': return value !== undefined && Number(value) > Number(values[0]);
+    case 'Lt': return value !== undefined && Number(value) < Number(values[0]);
+    default: return false;
+  }
+}
+
+/** Return whether a node is one that the pod's node affinity requires: by a label or its name. */
+function matchesAffinity(node, { spec }) {
+  const affinity = spec.affinity?.node_affinity;
+  const required = affinity?.required_during_scheduling_ignored_during_execution;
+  if (!required) return true;
+  const fields = { 'metadata.name': node.name };
+  return required.node_selector_terms.some((term) => (
+    term.match_expressions.length + term.match_fields.length > 0
+    && term.match_expressions.every((condition) => meets(condition, node.labels))
+    && term.match_fields.every((condition) => meets(condition, fields))
+  ));
+}
+
+/** Return the ports of the node that a pod takes: those of its containers and sidecars. */
+function hostPortsOf({ spec }) {
+  const sidecars = spec.init_containers.filter((it) => it.restart_policy === 'Always');
+  return [...spec.containers, ...sidecars].flatMap(({ ports }) => ports)
+    .filter((port) => port.host_port)
+    .map((port) => ({
+      address: port.host_ip || '0.0.0.0', protocol: port.protocol || 'TCP', number: port.host_port,
+    }));
+}
+
+function isSame(port, other) {
+  return port.number === other.number && port.protocol === other.protocol
+    && port.address === other.address;
+}
+
+/** Return whether two ports overlap: the address 0.0.0.0 stands for all. */
+function conflicts(port, other) {
+  const isEvery = [port.address, other.address].includes('0.0.0.0');
+  return isSame({ ...port, address: isEvery ? other.address : port.address }, other);
+}
+
 const CORDON = { key: 'node.kubernetes.io/unschedulable', value: '', effect: 'NoSchedule' };
 
 // Upstream's plugins in upstream's order and words: each returns why a pod may not run on a node.
@@ -65,7 +113,13 @@ const FILTERS = {
     const fits = Object.entries(pod.spec.node_selector).every(
       ([key, value]) => node.labels[key] === value,
     );
-    return fits ? [] : ["node(s) didn't match Pod's node affinity/selector"];
+    return fits && matchesAffinity(node, pod) ? [] : ["node(s) didn't match Pod's node affinity/selector"];
+  },
+  NodePorts: (node, pod) => {
+    const isHeld = hostPortsOf(pod).some((port) => (
+      node.ports.some((other) => conflicts(port, other))
+    ));
+    return isHeld ? ["node(s) didn't have free ports for the requested pod ports"] : [];
   },
   NodeResourcesFit: (node, pod, requests) => {
     const reasons = node.pods + 1 > (node.room.pods ?? 0) ? ['Too many pods'] : [];
@@ -167,6 +221,7 @@ class Cluster {
       room: roomOf(node),
       used: {},
       pods: 0,
+      ports: [],
     });
     for (const record of this.#pods.values()) if (record.node === name) this.#count(record, 1);
     return { node, old: old?.message ?? null };
@@ -196,6 +251,10 @@ class Cluster {
     const node = this.#nodes.get(record.node);
     if (!node || standing(record) !== 'assigned') return;
     node.pods += sign;
+    for (const port of hostPortsOf(record.pod)) {
+      if (sign > 0) node.ports.push(port);
+      else node.ports.splice(node.ports.findIndex((other) => isSame(port, other)), 1);
+    }
     for (const [name, amount] of Object.entries(record.requests)) {
       node.used[name] = (node.used[name] ?? 0) + sign * amount;
     }
