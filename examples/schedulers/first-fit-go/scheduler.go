@@ -14,7 +14,8 @@ import (
 const (
 	second         = int64(1_000_000_000)
 	longestBackoff = 10 * second
-	mostOutcomes   = 1024 // so that no answer comes near the 2 MiB that a message may have
+	mostOutcomes   = 1024
+	mostBytes      = 1024 * 1024 // of outcomes, so that no message exceeds 2 MiB
 )
 
 // Scheduler gives each pod to the first node that it fits on. It keeps a list of pending pods.
@@ -72,11 +73,15 @@ func (s *Scheduler) run(round *pb.Round, changes []Change) *pb.RoundOutcomes {
 		most = int(round.GetMaxPods())
 	}
 	due := s.due()
-	if len(due) > most {
-		due, outcomes.More = due[:most], true
-	}
+	size := 0
 	for _, entry := range due {
-		outcomes.Outcomes = append(outcomes.Outcomes, s.attempt(entry))
+		if len(outcomes.Outcomes) == most || size > mostBytes {
+			outcomes.More = true
+			break
+		}
+		outcome := s.attempt(entry)
+		outcomes.Outcomes = append(outcomes.Outcomes, outcome)
+		size += proto.Size(outcome)
 	}
 	for _, entry := range s.waiting {
 		if entry.ready && entry.notBefore > s.atNs &&
@@ -119,6 +124,9 @@ func (s *Scheduler) take(change Change) {
 			pod.node = old.node // what is assumed holds until it is refused
 		}
 		s.putPod(change.atNs, pod.Metadata.Uid, pod)
+		if entry := s.waiting[pod.Metadata.Uid]; entry != nil {
+			entry.retry(change.atNs) // it may tolerate more now
+		}
 	case change.patch != nil:
 		if old := s.cluster.pods[change.patch.Pod.Uid]; old != nil {
 			s.putPod(change.atNs, change.patch.Pod.Uid, old.patched(change.patch))
@@ -166,11 +174,16 @@ func (p *Pod) patched(patch *pb.PodPatch) *Pod {
 // retry lets every pod be tried again, for there may be room now.
 func (s *Scheduler) retry(atNs int64) {
 	for _, entry := range s.waiting {
-		if !entry.ready {
-			entry.ready, entry.queued = true, entry.notBefore
-			if entry.queued < atNs {
-				entry.queued = atNs
-			}
+		entry.retry(atNs)
+	}
+}
+
+// retry lets the pod be tried again, after its backoff.
+func (e *Entry) retry(atNs int64) {
+	if !e.ready {
+		e.ready, e.queued = true, e.notBefore
+		if e.queued < atNs {
+			e.queued = atNs
 		}
 	}
 }

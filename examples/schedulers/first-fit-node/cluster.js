@@ -149,7 +149,8 @@ class Cluster {
 
   /**
    * Take an event. Returns what it changed for pods that wait: of a node `{ node, old }`, of a pod
-   * `{ uid, was, is, pod, old }`, where `was` and `is` are its standings; null where nothing did.
+   * `{ uid, was, is, pod, old, isWhole }`, where `was` and `is` are its standings, and `isWhole`
+   * is true where more than its status may have changed; null where nothing did.
    */
   take(event) {
     const object = event.add ?? event.update;
@@ -231,7 +232,7 @@ class Cluster {
     const { uid } = pod.metadata;
     const old = this.#pods.get(uid);
     const node = pod.spec.node_name || old?.node || '';
-    return this.#replace(uid, { pod, node, requests: requestsOf(pod) });
+    return { ...this.#replace(uid, { pod, node, requests: requestsOf(pod) }), isWhole: true };
   }
 
   #replace(uid, record) {

@@ -8,7 +8,8 @@ const { serveSchedulers } = require('./rounds');
 
 const SECOND = 1_000_000_000n;
 const LONGEST_BACKOFF = 10n * SECOND;
-const MOST_OUTCOMES = 1024; // so that no answer comes near the 2 MiB that a message may have
+const MOST_OUTCOMES = 1024;
+const MOST_CHARACTERS = 1024 * 1024; // of outcomes as JSON, so that no message exceeds 2 MiB
 
 const priorityOf = (pod) => pod.spec.priority ?? 0;
 const earliestOf = (times) => times.reduce((a, b) => (b < a ? b : a));
@@ -28,11 +29,16 @@ class FirstFit {
     // Array.prototype.sort is stable: pods of the same priority and time stay as they came.
     due.sort((a, b) => b.priority - a.priority || Number(a.queued - b.queued));
     const most = Math.min(round.max_pods ?? MOST_OUTCOMES, MOST_OUTCOMES);
-    const outcomes = due.slice(0, most).map((entry) => this.#attempt(entry, now));
+    const outcomes = [];
+    for (let size = 0; outcomes.length < Math.min(due.length, most) && size < MOST_CHARACTERS;) {
+      const outcome = this.#attempt(due[outcomes.length], now);
+      outcomes.push(outcome);
+      size += JSON.stringify(outcome).length;
+    }
     const later = [...this.#waiting.values()].filter((each) => each.ready && each.notBefore > now);
     return {
       outcomes,
-      more: due.length > most,
+      more: due.length > outcomes.length,
       next_wakeup_time_ns: later.length
         ? String(earliestOf(later.map((each) => each.notBefore))) : undefined,
       // Nothing that only says how a pod fares changes a decision here, and nothing at all does
@@ -63,7 +69,9 @@ class FirstFit {
       this.#waiting.set(uid, { uid, priority, attempts: 0, first: at, queued: at, notBefore: at,
         ready: true });
     } else if (is === 'pending') {
-      this.#waiting.get(uid).priority = priorityOf(pod);
+      const entry = this.#waiting.get(uid);
+      entry.priority = priorityOf(pod);
+      if (change.isWhole) this.#ready(entry, at); // it may tolerate more now
     } else if (was === 'pending') {
       this.#waiting.delete(uid);
     }
@@ -72,11 +80,14 @@ class FirstFit {
   }
 
   #retry(at) {
-    for (const entry of this.#waiting.values()) {
-      if (entry.ready) continue;
-      entry.ready = true;
-      entry.queued = entry.notBefore > at ? entry.notBefore : at;
-    }
+    for (const entry of this.#waiting.values()) this.#ready(entry, at);
+  }
+
+  /** Let a pod be tried again, after its backoff. */
+  #ready(entry, at) {
+    if (entry.ready) return;
+    entry.ready = true;
+    entry.queued = entry.notBefore > at ? entry.notBefore : at;
   }
 
   #attempt(entry, now) {

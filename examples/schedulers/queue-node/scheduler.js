@@ -11,6 +11,7 @@ const { QueueService } = contract.queue.v1beta1;
 const LEFTOVER_TICK = 30_000_000_000n;
 const MOST_OPERATIONS = 100; // of a message, so that none comes near 2 MiB with objects in it
 const MOST_OUTCOMES = 1024;
+const MOST_CHARACTERS = 1024 * 1024; // of outcomes as JSON, so that no message exceeds 2 MiB
 
 const referenceTo = ({ metadata: { uid, name, namespace } }) => ({ uid, name, namespace });
 
@@ -82,13 +83,14 @@ class QueueFirstFit {
     const outcomes = [];
     const most = Math.min(round.max_pods ?? MOST_OUTCOMES, MOST_OUTCOMES);
     let next = operations; // what the queue has to hear before the next pod is taken
-    while (outcomes.length < most) {
+    for (let size = 0; outcomes.length < most && size < MOST_CHARACTERS;) {
       const { results } = await this.#queue.apply([...next, { time_ns: round.time_ns, pop: {} }]);
       const popped = results.at(-1).popped; // null: nothing to pop
       next = [];
       if (!popped) break;
       const outcome = this.#attempt(popped, round.time_ns);
       outcomes.push(outcome);
+      size += JSON.stringify(outcome).length;
       if (outcome.unschedulable) {
         const { unschedulable_plugins } = outcome.unschedulable;
         const failure = { unschedulable_plugins };
