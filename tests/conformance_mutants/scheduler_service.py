@@ -77,7 +77,7 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
         name = f"session-{self._created}"
         self._sessions[name] = Session(scheduler)
         return rpc.Session(
-            session=name,
+            session_id=name,
             version=VERSION,
             implementation="small",
             windows=True,
@@ -86,18 +86,18 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
 
     def DeleteSession(self, request: Any, context: Any) -> Empty:  # noqa: N802
         """Delete a session, if there is one of that name."""
-        if request.session not in self._sessions and self._breaks(Breach.DELETES_ONCE):
+        if request.session_id not in self._sessions and self._breaks(Breach.DELETES_ONCE):
             _abort(context, RefusedError(grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED"))
         if not self._breaks(Breach.KEEPS_DELETED):
-            self._sessions.pop(request.session, None)
+            self._sessions.pop(request.session_id, None)
         return Empty()
 
     def _session(self, stamp: session_pb2.Stamp) -> Session:
-        if not stamp.session:
-            raise bad_field("stamp.session")
-        if stamp.session not in self._sessions:
+        if not stamp.session_id:
+            raise bad_field("stamp.session_id")
+        if stamp.session_id not in self._sessions:
             raise RefusedError(grpc.StatusCode.NOT_FOUND, "SESSION_EXPIRED")
-        return self._sessions[stamp.session]
+        return self._sessions[stamp.session_id]
 
     # Rounds
 
@@ -126,9 +126,9 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
         except RefusedError as error:
             _abort(context, error)
         answer = rpc.RunRoundResponse(sequence=request.stamp.sequence)
-        answer.outcomes.extend(self._rounds(session, request, one_round=self._breaks(one_round)))
+        answer.rounds.extend(self._rounds(session, request, one_round=self._breaks(one_round)))
         session.sequence = request.stamp.sequence
-        session.time_ns = request.round.at_ns
+        session.time_ns = request.round.time_ns
         session.last, session.answer = request, answer
         session.requests.append(request)
         return answer
@@ -166,7 +166,7 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
         """Refuse a request that is malformed, before anything of it is applied."""
         if not request.HasField("round"):
             raise self._malformed(session, request, "round")
-        is_early = request.round.at_ns < session.time_ns
+        is_early = request.round.time_ns < session.time_ns
         if is_early and not self._breaks(Breach.TAKES_TIME_BACK):
             raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, "TIME_GOES_BACKWARDS")
         for number, answer in enumerate(request.round.answers):
@@ -178,7 +178,9 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
 
     def _malformed(self, session: Session, request: rpc.RunRoundRequest, path: str) -> RefusedError:
         if self._breaks(Breach.APPLIES_A_PART) and request.round.events:
-            part = scheduler_pb2.Round(at_ns=request.round.at_ns, events=request.round.events[:1])
+            part = scheduler_pb2.Round(
+                time_ns=request.round.time_ns, events=request.round.events[:1]
+            )
             session.scheduler.run(part)
         return bad_field("request" if self._breaks(Breach.NAMES_NO_FIELD) else path)
 
@@ -192,7 +194,7 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
             is_bound = all(outcome.HasField("bind") for outcome in made[-1].outcomes)
             if (not is_bound or scheduler.pending) and not self._breaks(Breach.WINDOWS_GO_ON):
                 break
-            made[-1].goes_on = True
+            made[-1].window_continues = True
             made.append(scheduler.run(foreseen.round, foreseen.confirmations))
         return made
 
@@ -254,11 +256,11 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
             _abort(context, error)
         scheduler = SmallScheduler(self._broken)
         opened = self._opened(scheduler)
-        session = self._sessions[opened.session]
+        session = self._sessions[opened.session_id]
         for request in () if self._breaks(Breach.RESTORES_EMPTY) else requests:
             self._rounds(session, request, one_round=False)
             session.requests.append(request)
-            session.time_ns = request.round.at_ns
+            session.time_ns = request.round.time_ns
         return opened
 
     def _saved(self, chunks: list[session_pb2.CheckpointChunk]) -> Iterator[rpc.RunRoundRequest]:

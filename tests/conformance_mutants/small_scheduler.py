@@ -81,21 +81,21 @@ class SmallScheduler:
         size, pods_max = 0, round_.max_pods or len(self.pods)
         if self.breaks(Breach.IGNORES_MAX_PODS):
             pods_max = len(self.pods)
-        while due := self._due(round_.at_ns):
+        while due := self._due(round_.time_ns):
             is_large = size > ANSWER_BYTES_MAX and not self.breaks(Breach.ANSWERS_WHOLE)
             if len(outcomes.outcomes) == pods_max or is_large:
                 outcomes.more = not self.breaks(Breach.LEAVES_MORE_OUT, Breach.LOSES_THE_REST)
                 if self.breaks(Breach.LOSES_THE_REST):
                     self.pending.clear()
                 return
-            outcome = self._attempt(min(due, key=self._order), round_.at_ns)
+            outcome = self._attempt(min(due, key=self._order), round_.time_ns)
             outcomes.outcomes.append(outcome)
             size += outcome.ByteSize()
             victims = outcome.unschedulable.preemption.victims
             if any(self._budget_of(self.pods[victim.pod.uid]) for victim in victims):
                 if self.breaks(Breach.GOES_ON_AFTER_BUDGETS):
                     continue
-                if self._due(round_.at_ns) and not self.breaks(Breach.ENDS_WITHOUT_MORE):
+                if self._due(round_.time_ns) and not self.breaks(Breach.ENDS_WITHOUT_MORE):
                     outcomes.more = outcomes.awaits_effects = True
                 return
 
@@ -120,11 +120,11 @@ class SmallScheduler:
         self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes
     ) -> None:
         ends = [it.not_before_ns for it in self.pending.values() if it.is_ready]
-        later = [end_ns for end_ns in ends if end_ns > round_.at_ns]
+        later = [end_ns for end_ns in ends if end_ns > round_.time_ns]
         if later and not self.breaks(Breach.ASKS_FOR_NO_TICK):
-            outcomes.next_wakeup_ns = min(later)
+            outcomes.next_wakeup_time_ns = min(later)
             if self.breaks(Breach.ASKS_TOO_EARLY):
-                outcomes.next_wakeup_ns = round_.at_ns
+                outcomes.next_wakeup_time_ns = round_.time_ns
 
     # Attempts
 
@@ -132,14 +132,14 @@ class SmallScheduler:
         pending = self.pending[uid]
         pending.attempts += 1
         self._cycle += 1
-        outcome = scheduler_pb2.Outcome(at_ns=now_ns, attempts=pending.attempts)
+        outcome = scheduler_pb2.Outcome(time_ns=now_ns, attempts=pending.attempts)
         if self.breaks(Breach.COUNTS_ONE_ATTEMPT):
             outcome.attempts = 1
         outcome.pop.uid = uid
         outcome.pop.cycle = 1 if self.breaks(Breach.COUNTS_ONE_CYCLE) else self._cycle
-        outcome.queued_ns = pending.queued_ns
+        outcome.queued_time_ns = pending.queued_ns
         again = self.breaks(Breach.COMES_AGAIN)
-        outcome.first_enqueued_ns = pending.queued_ns if again else pending.first_ns
+        outcome.first_enqueued_time_ns = pending.queued_ns if again else pending.first_ns
         backoff_ns = min(SECOND_NS << min(pending.attempts - 1, 10), BACKOFF_MAX_NS)
         pending.queued_ns, pending.not_before_ns = now_ns, now_ns + backoff_ns
         pending.is_ready = False
@@ -357,11 +357,11 @@ class SmallScheduler:
     def _take(self, event: scheduler_pb2.Event) -> None:
         match event.WhichOneof("event"):
             case "add":
-                self._put(event.add, event.at_ns, is_update=False)
+                self._put(event.add, event.time_ns, is_update=False)
             case "update":
-                self._put(event.update, event.at_ns, is_update=True)
+                self._put(event.update, event.time_ns, is_update=True)
             case "patch" if event.patch.pod.uid in self.pods:
-                self._patch(event.patch, event.at_ns)
+                self._patch(event.patch, event.time_ns)
             case "remove":
                 self._remove(event.remove)
             case "tick":
@@ -453,8 +453,8 @@ class SmallScheduler:
                 self.assumed.pop(uid, None)
             if self.breaks(Breach.STATUS_TAKES_DELETION):
                 pod.metadata.ClearField("deletion_timestamp")
-        if patch.HasField("deletion_ns") and not self.breaks(Breach.TRIES_DELETED_BY_PATCH):
-            pod.metadata.deletion_timestamp.FromNanoseconds(patch.deletion_ns)
+        if patch.HasField("deletion_time_ns") and not self.breaks(Breach.TRIES_DELETED_BY_PATCH):
+            pod.metadata.deletion_timestamp.FromNanoseconds(patch.deletion_time_ns)
         self._put_pod(pod, now_ns, is_update=False)
         if uid in self.pending and self.breaks(Breach.TRIES_AT_STATUS):
             self.pending[uid].is_ready = True
@@ -548,7 +548,7 @@ class SmallScheduler:
             yield queue_pb2.Entry(
                 pod=_reference(self.pods[uid]),
                 attempts=pending.attempts,
-                queued_ns=pending.queued_ns,
+                queued_time_ns=pending.queued_ns,
             )
 
 

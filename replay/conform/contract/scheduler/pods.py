@@ -65,7 +65,7 @@ def does_not_try_a_pod_that_is_being_deleted(client: ContractClient) -> None:
     deleted.add.pod.metadata.deletion_timestamp.FromNanoseconds(30 * SECOND_NS)
     expect("outcomes", cluster.round(0, node("n", 2), deleted), [])
     expect("bind without room", bound(cluster.round(1, pod("a", 4))), {})
-    cluster.round(2, patched("a", deletion_ns=32 * SECOND_NS))
+    cluster.round(2, patched("a", deletion_time_ns=32 * SECOND_NS))
     expect("outcomes", cluster.round(20, node("m", 8)), [])
     cluster.round(21, patched("a", status=pending()))
     expect("outcomes after another patch", cluster.round(40, node("o", 8)), [])
@@ -134,7 +134,7 @@ def keeps_what_a_patch_leaves_out(client: ContractClient) -> None:
     running.phase = "Running"
     expect("outcomes of a status", cluster.round(1, patched("a", status=running)), [])
     expect("bind on a full node", bound(cluster.round(2, pod("b", 2))), {})
-    cluster.round(3, patched("b", deletion_ns=33 * SECOND_NS))
+    cluster.round(3, patched("b", deletion_time_ns=33 * SECOND_NS))
     cluster.round(4, patched("b", status=pending()))
     expect("outcomes of a pod that is being deleted", cluster.round(20, gone("a")), [])
 

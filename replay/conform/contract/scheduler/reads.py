@@ -74,7 +74,7 @@ def _windowed(events: list[Event]) -> pb.RunRoundRequest:
     request = pb.RunRoundRequest(round=round_at(1, events[0]))
     for second, (first, event) in enumerate(pairwise(events), 1):
         confirmed = patched(first.add.pod.metadata.name, node_name="")
-        confirmed.at_ns = round_at(second).at_ns
+        confirmed.time_ns = round_at(second).time_ns
         request.window.add(confirmations=[confirmed], round=round_at(second + 1, event))
     return request
 
@@ -95,9 +95,9 @@ def runs_a_window_as_rounds_one_by_one(client: ContractClient) -> None:
     coming = [pod("a", 1), pod("b", 2), pod("c", 99), pod("d", 1)]
     expected_rounds = [plain.round(second, event) for second, event in enumerate(coming[:3], 1)]
     answer = windowed.session.send(_windowed(coming))
-    goes_on = [outcome.goes_on for outcome in answer.outcomes]
-    expect("goes_on of the outcomes", goes_on, [True, True, False])
-    for outcomes, other in zip(answer.outcomes, expected_rounds, strict=True):
+    window_continues = [outcome.window_continues for outcome in answer.rounds]
+    expect("window_continues of the rounds", window_continues, [True, True, False])
+    for outcomes, other in zip(answer.rounds, expected_rounds, strict=True):
         seen = list(one_by_one(outcomes))
         expect("outcomes of a round of a window", len(seen), len(other))
         for together, single in zip(seen, other, strict=True):
@@ -119,7 +119,11 @@ def runs_a_window_to_its_end(client: ContractClient) -> None:
             answers = list(stub.call("StreamingRunRound", iter([request])))
         else:
             answers = [stub.call("RunRound", request)]
-        rounds = [outcomes for answer in answers for outcomes in answer.outcomes]
-        expect("goes_on of the outcomes", [it.goes_on for it in rounds], [True, True, False])
+        rounds = [outcomes for answer in answers for outcomes in answer.rounds]
+        expect(
+            "window_continues of the rounds",
+            [it.window_continues for it in rounds],
+            [True, True, False],
+        )
         names = [name for outcomes in rounds for name in bound(one_by_one(outcomes))]
         expect("pods bound", names, ["a", "b", "c"])

@@ -85,8 +85,8 @@ def counts_the_attempts_of_a_pod(client: ContractClient) -> None:
     attempts = [outcome.attempts for outcome in decided]
     expect("attempts", attempts, list(range(1, len(decided) + 1)))
     for outcome in decided:
-        if outcome.HasField("first_enqueued_ns"):
-            expect("first_enqueued_ns", outcome.first_enqueued_ns, SECOND_NS)
+        if outcome.HasField("first_enqueued_time_ns"):
+            expect("first_enqueued_time_ns", outcome.first_enqueued_time_ns, SECOND_NS)
 
 
 @CHECKS.level(2, rule=39)

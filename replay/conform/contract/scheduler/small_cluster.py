@@ -104,7 +104,7 @@ def terminating(name: str, second: float) -> Event:
     """Return the event by which a victim's deletion is requested, with a grace period of 30 s."""
     status = pod_pb2.PodStatus(phase="Running")
     status.conditions.add(type="DisruptionTarget", status="True", reason="PreemptionByScheduler")
-    return patched(name, status=status, deletion_ns=round((second + 30) * SECOND_NS))
+    return patched(name, status=status, deletion_time_ns=round((second + 30) * SECOND_NS))
 
 
 def tick() -> Event:
@@ -161,7 +161,7 @@ class SmallCluster:
 
         It ends when the remaining pods wait for effects of the outcomes.
         """
-        self._now_ns = round_at(second).at_ns
+        self._now_ns = round_at(second).time_ns
         self._pods += sum(event.add.HasField("pod") for event in events)
         answers, patches = self._carry_out()
         round_ = round_at(second, *patches, *events, answers=answers, **more)
@@ -180,20 +180,22 @@ class SmallCluster:
                 raise CheckError(f"more is set after {len(decided)} outcomes of {self._pods} pods")
             round_ = round_at(second, **more)
         self.awaits_effects = outcomes.awaits_effects
-        wakes = outcomes.HasField("next_wakeup_ns")
-        self._wakeup_ns = outcomes.next_wakeup_ns if wakes else None
+        wakes = outcomes.HasField("next_wakeup_time_ns")
+        self._wakeup_ns = outcomes.next_wakeup_time_ns if wakes else None
         return decided
 
     def tried(self, name: str, decided: Iterable[Outcome] = ()) -> Outcome:
         """Return a pod's outcome: of the last round in `decided`, or of later ticks."""
         for _ in range(TICKS_MAX):
             for outcome in decided:
-                if outcome.pop.uid == f"uid-{name}" and outcome.at_ns >= self._now_ns:
+                if outcome.pop.uid == f"uid-{name}" and outcome.time_ns >= self._now_ns:
                     return outcome
             if self._wakeup_ns is None:
                 break
             decided = self._run(self._wakeup_ns / SECOND_NS, tick())
-        raise CheckError(f"outcomes and next_wakeup_ns: pod {name} is not tried, expected a try")
+        raise CheckError(
+            f"outcomes and next_wakeup_time_ns: pod {name} is not tried, expected a try"
+        )
 
     def _carry_out(self) -> tuple[list[scheduler_pb2.Answer], list[Event]]:
         """Return the answers to the outcomes, and what a watch reports of them."""
@@ -291,8 +293,8 @@ def check_answer(request: Any, answer: Any, sent: Sequence[Any]) -> None:
     sent_objects = _SentObjects(sent)
     for index, outcomes in enumerate(answer.rounds):
         is_followed = index + 1 < len(rounds)
-        check_outcomes(outcomes, rounds[index].at_ns, sent_objects)
-        check_goes_on(outcomes, is_followed=is_followed)
+        check_outcomes(outcomes, rounds[index].time_ns, sent_objects)
+        check_window_continues(outcomes, is_followed=is_followed)
 
 
 def _copied(answer: Any) -> Any:
