@@ -11,6 +11,7 @@ docs/performance.md says what the rows and columns are.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import multiprocessing
 import os
@@ -22,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -31,7 +32,7 @@ from benchmarks.rows import ATTEMPTS, RUNS, Row, chosen
 from replay.backends.processes import prepare
 from replay.results.run.files import SUMMARY
 from replay.results.summary.tally import Tally
-from replay.runner import run_replay
+from replay.runner import ProcessUsage, run_replay
 from replay.settings import ReplaySettings
 from replay.trace.reader import read
 from replay.trace.writer import write
@@ -206,9 +207,11 @@ def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
         sampling=Sampling.parse(choice.spans or row.spans),
     )
     watch = _Watch(phase=row.phase)
-    finished = run_replay(settings, lambda: watch.records(read(trace)), watch.progress)
+    with _served(row.scheduler) as (address, foreign):
+        settings = replace(settings, scheduler_address=address)
+        finished = run_replay(settings, lambda: watch.records(read(trace)), watch.progress)
     cpu_s = {"replay": time.process_time() - watch.cpu_s}
-    summary, usage = finished.summary, finished.usage
+    summary, usage = finished.summary, finished.usage | foreign
     bound = watch.ended[1] - watch.began[1]
     return Measured(
         wall_s=summary.wall_ns / 1e9,
@@ -225,6 +228,27 @@ def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
         peak_bytes={"replay": _peak_bytes()}
         | {name: each.peak_bytes for name, each in usage.items()},
     )
+
+
+@contextlib.contextmanager
+def _served(scheduler: Sequence[str]) -> Iterator[tuple[str, dict[str, ProcessUsage]]]:
+    """Serve a scheduler in place of ours; yield its address and, once it has ended, its usage."""
+    usage: dict[str, ProcessUsage] = {}
+    if not scheduler:
+        yield "", usage
+        return
+    module, *arguments = scheduler
+    command = [sys.executable, "-m", f"{__package__}.{module}", *arguments]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None  # noqa: S101 - a pipe
+        assert process.stdout is not None  # noqa: S101 - a pipe
+        try:
+            yield process.stdout.readline().strip(), usage
+        finally:
+            process.stdin.close()
+            usage["scheduler"] = ProcessUsage(**json.loads(process.stdout.readline()))
 
 
 def _of_program(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:

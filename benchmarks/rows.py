@@ -44,6 +44,8 @@ class Row:
     program: the trace is played by the command `reprieve replay`, from its start to its end;
     `first`: with no compiled kernels on disk, as after an install.
     needs: files without which the row is left out.
+    scheduler: a module of this package, with its arguments, that serves a scheduler in place of
+    ours.
     long: the row is run only when it is asked for with --million.
     """
 
@@ -55,6 +57,7 @@ class Row:
     program: bool = False
     first: bool = False
     needs: tuple[Path, ...] = ()
+    scheduler: tuple[str, ...] = ()
     long: bool = False
     upstream: Upstream | None = None
 
@@ -147,6 +150,8 @@ ROWS = (
         upstream=Upstream(figure="230", source=_PERF),
     ),
     Row(name="OneByOne/1000Nodes_10000Pods", records=_one_by_one, upstream=_ONE_BY_ONE),
+    Row(name="FirstFit/Windows", records=_one_by_one, scheduler=("first_fit", "--windows")),
+    Row(name="FirstFit/NoWindows", records=_one_by_one, scheduler=("first_fit",)),
     Row(
         name="Recording/b2",
         records=_recording,

@@ -7,6 +7,7 @@ Protobuf encoding (ids in hexadecimal, 64-bit integers as texts, enums as number
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import cast
 
 import orjson
@@ -136,5 +137,6 @@ def _value(value: Attribute) -> str:
     return f'{{"arrayValue":{{"values":[{listed}]}}}}'
 
 
+@lru_cache(maxsize=1 << 14)
 def _string(text: str) -> str:
     return orjson.dumps(text).decode()

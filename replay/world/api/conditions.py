@@ -190,8 +190,10 @@ def ready(now_ns: int, pod: pod_pb2.Pod) -> None:
 
 def _set_ready(status: pod_pb2.PodStatus, value: str, now_ns: int, reason: str = "") -> None:
     """Set the condition Ready, and ContainersReady where the pod has it."""
-    if any(condition.type == "ContainersReady" for condition in status.conditions):
-        set_pod_condition(status, "ContainersReady", value, now_ns, reason)
+    for condition in status.conditions:
+        if condition.type == "ContainersReady":
+            set_pod_condition(status, "ContainersReady", value, now_ns, reason)
+            break
     set_pod_condition(status, "Ready", value, now_ns, reason)
 
 

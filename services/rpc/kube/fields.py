@@ -83,7 +83,7 @@ def timestamp(at_ns: int) -> Timestamp:
 
 def set_time(stamp: Timestamp, at_ns: int) -> None:
     """Set a Timestamp in place, ns since the Unix epoch; faster than copying a new one."""
-    stamp.seconds, stamp.nanos = divmod(at_ns, SECOND_NS)
+    stamp.seconds, stamp.nanos = at_ns // SECOND_NS, at_ns % SECOND_NS
 
 
 def strings(messages: Mapping[str, str]) -> Mapping[str, str]:
