@@ -244,11 +244,9 @@ def _served(scheduler: Sequence[str]) -> Iterator[tuple[str, dict[str, ProcessUs
     ) as process:
         assert process.stdin is not None  # noqa: S101 - a pipe
         assert process.stdout is not None  # noqa: S101 - a pipe
-        try:
-            yield process.stdout.readline().strip(), usage
-        finally:
-            process.stdin.close()
-            usage["scheduler"] = ProcessUsage(**json.loads(process.stdout.readline()))
+        yield process.stdout.readline().strip(), usage
+        process.stdin.close()
+        usage["scheduler"] = ProcessUsage(**json.loads(process.stdout.readline()))
 
 
 def _of_program(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:

@@ -74,11 +74,11 @@ class FirstFit:
     def _attempt(self, uid: str, outcome: scheduler_pb2.Outcome) -> None:
         self._cycle += 1
         outcome.pop.uid, outcome.pop.cycle = uid, self._cycle
-        feasible = (self._free >= self._requests[uid]).all(axis=1)
-        row = int(feasible.argmax()) if len(feasible) else 0
-        if not feasible.any():
-            outcome.unschedulable.message = f"0/{len(feasible)} nodes are available."
+        feasible = np.flatnonzero(np.all(self._free >= self._requests[uid], axis=1))
+        if not len(feasible):
+            outcome.unschedulable.message = f"0/{len(self._names)} nodes are available."
             return
+        row = int(feasible[0])
         outcome.bind.node_name = self._names[row]
         outcome.bind.evaluated_nodes, outcome.bind.feasible_nodes = row + 1, 1
         del self._pending[uid]

@@ -187,18 +187,20 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         return windows
 
     def send_round(
-        self, round_: scheduler_pb2.Round, window: Sequence[scheduler_rpc.Foreseen] = ()
+        self, round_: scheduler_pb2.Round, request: scheduler_rpc.RunRoundRequest | None = None
     ) -> None:
         """Send a round or a further part of one, and the rounds that will follow it.
 
-        Raises ConfigurationError if one of its objects is too large for a message.
+        These are in `request`, the rest of which is filled in. Raises ConfigurationError if one of
+        the round's objects is too large for a message.
         """
-        request = scheduler_rpc.RunRoundRequest(round=round_, window=window)
+        request = request or scheduler_rpc.RunRoundRequest()
+        request.round.CopyFrom(round_)
         if request.ByteSize() > MESSAGE_BYTES_MAX:
             *parts, last = _parts(round_)
             for part in parts:
                 self._send(scheduler_rpc.RunRoundRequest(round=part), is_part=True)
-            request = scheduler_rpc.RunRoundRequest(round=last, window=window)
+            request.round.CopyFrom(last)
         self._send(request, is_part=False)
 
     def _send(self, request: scheduler_rpc.RunRoundRequest, *, is_part: bool) -> None:

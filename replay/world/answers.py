@@ -19,6 +19,7 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 
 _REQUIRED = "is required"
+_MAY_WAIT = frozenset(scheduler_pb2.MayWait.values())
 _UNKNOWN_POD = "no pod has this uid"
 _RESULTS = {
     "step": ("step", "need_reclaim"),
@@ -79,7 +80,7 @@ def check_outcomes(outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: Sent
             raise _InvalidFieldError(
                 "more", "is set, but no pod was taken: the round would not end"
             )
-        _enum(scheduler_pb2.MayWait.values(), outcomes.may_wait, "may_wait")
+        _enum(_MAY_WAIT, outcomes.may_wait, "may_wait")
     except _InvalidFieldError as error:
         path = error.path if place is None else f"outcomes[{place}].{error.path}"
         raise AnswerError("scheduler", path, str(error)) from None

@@ -218,7 +218,9 @@ def test_rounds_after_one_that_ends_the_window_are_refused() -> None:
     with served(wrong) as (_, address, *_others):
         scheduler = SchedulerService(address, scheduler_pb2.SchedulerConfig())
         try:
-            scheduler.send_round(scheduler_pb2.Round(), [rpc.Foreseen()])
+            scheduler.send_round(
+                scheduler_pb2.Round(), rpc.RunRoundRequest(window=[rpc.Foreseen()])
+            )
             with pytest.raises(
                 BackendError,
                 match=r"returned an invalid response: rounds\[0\]\.window_continues: is",

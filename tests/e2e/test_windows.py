@@ -18,7 +18,7 @@ from replay.world.ahead import look_ahead, windows
 from replay.world.ahead.windows import Windows
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
+from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen, RunRoundRequest
 from reprieve.trace.v1beta1 import trace_pb2
 from services.telemetry.span import Sampling
 from tests.e2e.replays import NO_SPANS, run
@@ -242,9 +242,9 @@ def test_with_an_extender_no_transport_batch_or_span_changes_a_decision(
 def _cut_at_random(patched: pytest.MonkeyPatch, seed: int) -> None:
     random, foresee = Random(seed), Windows.foresee  # noqa: S311 - chance makes the cases
 
-    def cut(self: Windows, *arguments: object) -> list[Foreseen]:
+    def cut(self: Windows, *arguments: object) -> None:
         patched.setattr(windows, "ROUNDS_MAX", random.randrange(1, 9))
-        return foresee(self, *arguments)  # type: ignore[arg-type] # those of foresee
+        foresee(self, *arguments)  # type: ignore[arg-type] # those of foresee
 
     patched.setattr(Windows, "foresee", cut)
 
@@ -262,10 +262,10 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     send_round = SchedulerService.send_round
 
     def counted(
-        self: SchedulerService, round_: scheduler_pb2.Round, window: list[Foreseen]
+        self: SchedulerService, round_: scheduler_pb2.Round, request: RunRoundRequest
     ) -> None:
-        sizes.append(1 + len(window))
-        send_round(self, round_, window)
+        sizes.append(1 + len(request.window))
+        send_round(self, round_, request)
 
     monkeypatch.setattr(SchedulerService, "send_round", counted)
     return sizes

@@ -73,7 +73,9 @@ class WorkloadTally:
 
     def sent(self, event: scheduler_pb2.Event) -> None:
         """Take an event that was sent to the scheduler."""
-        self._reach(event.time_ns)
+        at_ns = event.time_ns
+        if at_ns > self._now_ns or self._ahead:
+            self._reach(at_ns)
         match event.WhichOneof("event"):
             case "patch":
                 pod = self._pods.get(event.patch.pod.uid)

@@ -25,7 +25,6 @@ computations, 1981.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Sequence
 from enum import IntEnum
 from typing import Protocol
 
@@ -35,7 +34,7 @@ from replay.world.api.pod_record import PodRecord
 from replay.world.loop.replay import Replay
 from replay.world.loop.rounds import EVENTS_PER_MESSAGE
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen
+from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen, RunRoundRequest
 
 
 class Urgency(IntEnum):
@@ -63,8 +62,13 @@ class WindowedScheduler(Protocol):
     def takes_windows(self) -> bool:
         """Return whether rounds of later instants may be sent ahead."""
 
-    def send_round(self, round_: scheduler_pb2.Round, window: Sequence[Foreseen] = ()) -> None:
-        """Send a round or a further part of one, and the rounds that will follow it."""
+    def send_round(
+        self, round_: scheduler_pb2.Round, request: RunRoundRequest | None = None
+    ) -> None:
+        """Send a round or a further part of one, and the rounds that will follow it.
+
+        These are in `request`, the rest of which is filled in.
+        """
 
     def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Return the outcomes of the first round sent whose outcomes were not returned yet."""
@@ -124,7 +128,8 @@ class LookAhead:
         """Keep the urgency of the most urgent event that is not sent yet."""
         if self._urgency is not Urgency.NOW:
             urgency = _urgency(event, pod, ends_nomination=ends_nomination)
-            self._urgency = max(self._urgency or urgency, urgency)
+            if self._urgency is None or urgency > self._urgency:
+                self._urgency = urgency
 
     # The scheduler, as the loop sees it
 
@@ -136,10 +141,12 @@ class LookAhead:
             self.rounds_ahead += 1
             _check_foreseen(self._ahead.popleft(), round_)
             return
-        window = self._windows.foresee(round_.time_ns) if self._is_foreseeable(round_) else ()
-        self._scheduler.send_round(round_, window)
-        if window:
-            self._ahead.extend(window)
+        request = RunRoundRequest()
+        if self._is_foreseeable(round_):
+            self._windows.foresee(round_.time_ns, request.window)
+        self._ahead.extend(request.window)
+        self._scheduler.send_round(round_, request)
+        if self._ahead:
             self._windows.read_ahead()
 
     def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
@@ -176,7 +183,7 @@ def _urgency(
     if pod is None:
         return Urgency.NOW if event.HasField("tick") else Urgency.CHANGE
     if event.HasField("patch") and not event.patch.HasField("deletion_time_ns"):
-        if pod.is_terminating and not pod.node_name:
+        if not pod.node_name and pod.is_terminating:
             return Urgency.NOW
         return Urgency.CHANGE if ends_nomination or pod.is_terminal else Urgency.STATUS
     is_new = event.HasField("add")

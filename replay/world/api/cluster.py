@@ -55,18 +55,6 @@ class Changed:
     disrupted: dict[str, None] = field(default_factory=dict)
     nodes: dict[str, None] = field(default_factory=dict)
 
-    def __bool__(self) -> bool:
-        return bool(
-            self.pods
-            or self.owners
-            or self.nodes
-            or self.deployments
-            or self.budgets
-            or self.relabelled
-            or self.disowned
-            or self.disrupted
-        )
-
     def add(self, later: Changed) -> None:
         """Add later changes."""
         self.owners.update(later.owners)
@@ -109,7 +97,7 @@ class Cluster:
     births: dict[str, int]
     pending: dict[str, PodRecord]
     events: list[scheduler_pb2.Event]
-    changed: Changed
+    _changed: Changed | None
     snapshot_version: int
     tried: int
     enlisted: int
@@ -137,7 +125,7 @@ class Cluster:
         self.events = []
         self.watch: Callable[[scheduler_pb2.Event, PodRecord | None, bool], None] = _ignore
         self.write_status: StatusWriter = write_status
-        self.changed = Changed()
+        self._changed = None
         self.snapshot_version = 0
         self.tried = 0
         self.enlisted = 0
@@ -202,7 +190,7 @@ class Cluster:
         meta = pod.message.metadata
         set_time(meta.deletion_timestamp, deletion_ns)
         meta.deletion_grace_period_seconds = grace_s
-        event = status_event(now_ns, pod.message)
+        event = status_event(now_ns, pod)
         event.patch.deletion_time_ns = deletion_ns
         self._delist(pod)
         self._add_event(event, pod)
@@ -383,10 +371,25 @@ class Cluster:
         events, self.events = self.events, []
         return events
 
+    @property
+    def changed(self) -> Changed:
+        """Return what controllers must look at; made when something is first marked.
+
+        A replay takes it several times a round, and nothing has changed at most of them.
+        """
+        if self._changed is None:
+            self._changed = Changed()
+        return self._changed
+
+    @property
+    def has_changed(self) -> bool:
+        """Return whether controllers may have to look at something."""
+        return self._changed is not None
+
     def take_changed(self) -> Changed:
         """Return what controllers must look at, and reset it."""
-        changed, self.changed = self.changed, Changed()
-        return changed
+        changed, self._changed = self._changed, None
+        return changed or Changed()
 
     # Indexes
 
@@ -461,7 +464,7 @@ def write_status(
     """Write a pod's status (None: it has been written) and return the event that patches it."""
     if write is not None:
         write(now_ns, pod.message)
-    return status_event(now_ns, pod.message)
+    return status_event(now_ns, pod)
 
 
 def _ignore(_event: scheduler_pb2.Event, _pod: PodRecord | None, _ends_nomination: bool) -> None:

@@ -214,15 +214,20 @@ def new_pod(
     return pod, event
 
 
-def status_event(now_ns: int, pod: pod_pb2.Pod) -> scheduler_pb2.Event:
+def status_event(now_ns: int, pod: PodRecord) -> scheduler_pb2.Event:
     """Return the event that patches a pod's status, and give the pod its next version."""
-    event, meta = scheduler_pb2.Event(time_ns=now_ns), pod.metadata
-    patch = event.patch
-    patch.resource_version = stamp(meta, pod)
-    ref = patch.pod
-    ref.uid, ref.namespace, ref.name = meta.uid, meta.namespace, meta.name
-    patch.status.CopyFrom(pod.status)
+    event = scheduler_pb2.Event(time_ns=now_ns)
+    patch_status(event.patch, pod.session_ref(), pod.message)
     return event
+
+
+def patch_status(
+    patch: scheduler_pb2.PodPatch, ref: meta_pb2.ObjectReference, pod: pod_pb2.Pod
+) -> None:
+    """Fill in the patch of a pod's status, and give the pod its next version."""
+    patch.pod.CopyFrom(ref)
+    patch.resource_version = stamp(pod.metadata, pod)
+    patch.status.CopyFrom(pod.status)
 
 
 def stamp(

@@ -112,12 +112,16 @@ class ControllerManager:
         changed = self._cluster.take_changed()
         for controller in self._reconciling:
             controller.reconcile(now_ns, changed)
-            if self._cluster.changed:
+            if self._cluster.has_changed:
                 changed.add(self._cluster.take_changed())
 
     def settle(self, now_ns: int) -> bool:
         """Let the first controller that has waited for the end of the instant's rounds act."""
-        return any(controller.settle(now_ns) for controller in self._settling)
+        # No generator: it would cost two calls at each instant.
+        for controller in self._settling:  # noqa: SIM110 - see above
+            if controller.settle(now_ns):
+                return True
+        return False
 
     def concerns(self, pod: PodRecord) -> bool:
         """Return whether a controller may act on a pod that is bound, starts or ends."""

@@ -158,8 +158,11 @@ class DisruptionController(Controller):
         """Compute the status of every budget that has changed, or whose pods have."""
         if self._recorded_status:
             return
+        if not self._budgets:
+            self._due.clear()
+            return
         stale = dict.fromkeys(key for key in changed.budgets if key in self._budgets)
-        for uid in changed.pods if self._budgets else ():
+        for uid in changed.pods:
             stale |= dict.fromkeys(self._recount(uid))
         if self._delay_ns:
             self._note_exceeded(now_ns, changed.disrupted)

@@ -19,7 +19,6 @@ pkg/kubelet/eviction/eviction_manager.go, PodIsEvicted; cmd/kube-controller-mana
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
 
 from replay.world.api.cluster import Changed
 from replay.world.api.node_health import has_taint, ready_status
@@ -65,7 +64,7 @@ class PodGarbageCollection(Controller):
                 self._without_node[uid] = None
         if self._timeline.planned_ns(ActionKind.POD_GC, "") is not None:
             return
-        if self._excess() or next(self._stuck(), None) is not None:
+        if self._excess() or self._stuck():
             self._timeline.plan(_next_collection_ns(now_ns), ActionKind.POD_GC, "")
 
     def wakeup_ns(self, now_ns: int, ended: int) -> int:
@@ -77,21 +76,23 @@ class PodGarbageCollection(Controller):
         excess = self._excess()
         for pod in heapq.nsmallest(excess, self._cluster.ended.values(), key=_rank):
             self._lifecycle.delete(now_ns, pod, 0, "collected")
-        for pod in list(self._stuck()):
+        for pod in self._stuck():
             self._lifecycle.give_up(now_ns, pod)
         self._without_node = {uid: None for uid in self._without_node if uid in self._cluster.pods}
 
-    def _stuck(self) -> Iterator[PodRecord]:
-        """Yield the terminating pods that no kubelet will finish.
+    def _stuck(self) -> list[PodRecord]:
+        """Return the terminating pods that no kubelet will finish.
 
         Of those that have ended finalizers hold what is left.
         """
+        if not (self._out_of_service or self._without_node):
+            return []
         by_node = self._cluster.pods_by_node
         pods = [pod for name in self._out_of_service for pod in by_node.get(name, {}).values()]
         pods += [pod for uid in self._without_node if (pod := self._cluster.pods.get(uid))]
-        for pod in pods:
-            if pod.is_terminating and not (pod.is_terminal and pod.finalizers):
-                yield pod
+        return [
+            pod for pod in pods if pod.is_terminating and not (pod.is_terminal and pod.finalizers)
+        ]
 
     def _excess(self, more: int = 0) -> int:
         ended = len(self._cluster.ended) + more

@@ -137,6 +137,8 @@ def _last_killed(
 
 def ended_before(pod: PodRecord) -> list[str]:
     """Return the pod's own containers, not sidecars, that were killed and do not run."""
+    if not pod.containers:
+        return []
     names = {container.name for container in pod.message.spec.containers}
     return [name for name, run in pod.containers.items() if name in names and not run.runs]
 
@@ -151,6 +153,8 @@ def pod_finish_ns(pod: PodRecord) -> int | None:
 
     None also while a container waits for its restart.
     """
+    if not pod.containers:
+        return finish_ns(pod.life, pod.running_ns or 0)
     runs = [run for run in _runs(pod) if run is not None]
     if any(run.restart_ns is not None for run in runs):
         return None

@@ -94,6 +94,8 @@ class SilentKubelets(WorldPart):
 
     def holds_back(self, action: Action, pod: PodRecord) -> bool:
         """Return whether an action of a pod's kubelet waits, and keep it for later if it does."""
+        if not self._holds:
+            return False
         name = pod.node_name
         hold = self._holds.get(name)
         if hold is None:

@@ -155,13 +155,14 @@ class Replay:
         wakeup_ns = self._costs.next_ns(self._wakeup_ns)
         stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
         self.stop_ns = stop_ns
-        if stop_ns is None and source.next_ns() is None:
+        record_ns = source.next_ns()
+        if stop_ns is None and record_ns is None:
             if self._is_finished():
                 return None, ReplayEnd.FINISHED
             if wakeup_ns is not None and self._is_out_of_patience():
                 wakeup_ns = None
                 self.journal.notes["retries", RETRIES_SKIPPED] = 1
-        times = (source.next_ns(), self.timeline.next_ns(), wakeup_ns)
+        times = (record_ns, self.timeline.next_ns(), wakeup_ns)
         due = [at_ns for at_ns in times if at_ns is not None]
         if not due:
             return None, ReplayEnd.FINISHED

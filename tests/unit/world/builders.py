@@ -195,7 +195,7 @@ class World:
         """Let the controllers look until nothing changes any more."""
         has_changed = True
         while has_changed:
-            has_changed = bool(self.cluster.changed)
+            has_changed = self.cluster.has_changed
             self.manager.reconcile(now_ns)
             if self.timeline.planned_ns(ActionKind.DRAIN, "") is not None:
                 self.timeline.cancel(ActionKind.DRAIN, "")

@@ -229,7 +229,7 @@ class Workloads(Controller):
         """Return whether a pod has an owner, would be adopted, or counts for a quota."""
         if self._admission.quotas.covers(pod.message.metadata.namespace):
             return True
-        return bool(pod.owner_uid or self._controller_of(pod))
+        return bool(pod.owner_uid or (self._objects and self._controller_of(pod)))
 
     def unfinished_rollouts(self, now_ns: int) -> Iterator[str]:
         """Yield a text for each rollout that is under way, waits or ends early, for users."""
@@ -316,8 +316,13 @@ class Workloads(Controller):
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
         """Sync the workload objects that have changed, or whose pods or nodes have."""
+        if not self._objects and self._admission.quotas.is_empty:
+            # Nothing is claimed, synced or released. Most rounds of such a trace change one pod.
+            self._pod_control.pods_changed(now_ns, changed.pods)
+            return
         self._claim(now_ns, changed)
-        changed.add(self._cluster.take_changed())
+        if self._cluster.has_changed:
+            changed.add(self._cluster.take_changed())
         self._release(now_ns, changed.pods)
         self._pod_control.pods_changed(now_ns, changed.pods)
         for pod_uid, uid in changed.disowned.items():
