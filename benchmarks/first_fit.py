@@ -53,7 +53,7 @@ class FirstFit:
             confirmed = [event.patch.pod.uid for event in foreseen.confirmations]
             if self._pending or bound != confirmed[: len(bound)]:
                 break
-            ran[-1].goes_on = True
+            ran[-1].window_continues = True
             self._take(foreseen.confirmations)
             ran.append(self._round(foreseen.round))
         return ran
@@ -65,7 +65,7 @@ class FirstFit:
             order = sorted(self._pending, key=lambda uid: -self._pending[uid])
             most = round_.max_pods or len(order)
             for uid in order[:most]:
-                self._attempt(uid, outcomes.outcomes.add(at_ns=round_.at_ns, attempts=1))
+                self._attempt(uid, outcomes.outcomes.add(time_ns=round_.time_ns, attempts=1))
             outcomes.more = len(order) > most
         waits = scheduler_pb2.MAY_WAIT_STATUS if self._pending else scheduler_pb2.MAY_WAIT_ALL
         outcomes.may_wait = waits
@@ -150,7 +150,7 @@ class Service(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         del context
         self._scheduler = FirstFit()
         self.began_s = time.process_time()
-        return rpc.Session(session="first-fit", config=request.config, windows=self._windows)
+        return rpc.Session(session_id="first-fit", config=request.config, windows=self._windows)
 
     def DeleteSession(  # noqa: N802 - gRPC's name
         self, request: session_pb2.DeleteSessionRequest, context: grpc.ServicerContext
@@ -166,7 +166,7 @@ class Service(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         del context
         for request in request_iterator:
             outcomes = self._scheduler.run(request)
-            yield rpc.RunRoundResponse(sequence=request.stamp.sequence, outcomes=outcomes)
+            yield rpc.RunRoundResponse(sequence=request.stamp.sequence, rounds=outcomes)
 
 
 def main() -> None:

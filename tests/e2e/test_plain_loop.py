@@ -36,7 +36,7 @@ class ClosedDoor:
     is_open = False
     rounds_ahead = 0
 
-    def __init__(self, _replay: object, _scheduler: object) -> None:
+    def __init__(self, _replay: object, _scheduler: object, **_options: object) -> None:
         self.ended: Counter[str] = Counter()
 
 
