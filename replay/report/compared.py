@@ -36,6 +36,21 @@ _PRIORITIES_MAX = 8
 _RESOURCES_MAX = 6
 _ROWS = 40
 _ALL = "all"
+_SHOWN = {
+    "pods": "pods",
+    "bound": "bound",
+    "pending": "pending",
+    "unavailable": "unavailable",
+    "invalid_placements": "invalid placements",
+    "refusals": "refused decisions",
+    "preempted": "preempted",
+    "evicted": "evicted",
+    "work_lost": "work lost, s",
+    "waited_so_far_p95": "p95 of waits so far, s",
+    "allocated_mean{resource=cpu}": "CPU requested, mean %",
+    "empty_node_hours": "empty node-hours",
+}
+"""The figures at the top of the page, with their names there."""
 _TOTAL = "SELECT 'all' AS name, t, d FROM ({deltas})"
 _PRIORITIES = f"""
 SELECT priority FROM pods GROUP BY priority ORDER BY count(*) DESC, priority LIMIT {_PRIORITIES_MAX}
@@ -66,11 +81,10 @@ def compared_page(compared: Compared) -> str:
 
 def _head(compared: Compared) -> ReportHead:
     names = [run.path.resolve().name for run in (compared.run_a, compared.run_b)]
-    shown = {"pods", "bound", "pending", "unavailable", "preempted", "evicted", "failed_attempts"}
     facts = [
-        (figure.name.replace("_", " "), f"{figure_text(figure.a)} → {figure_text(figure.b)}")
+        (_SHOWN[figure.name], f"{figure_text(figure.a)} → {figure_text(figure.b)}")
         for figure in compared.comparison.figures
-        if figure.name in shown
+        if figure.name in _SHOWN
     ]
     paths = [("A", str(compared.run_a.path)), ("B", str(compared.run_b.path))]
     return ReportHead(
@@ -101,11 +115,11 @@ def _divergence(compared: Compared) -> ReportSection:
         ["First decision", first_decision_line]
         for first_decision_line in compared.first_decision_lines()
     ]
-    notes = " ".join(compared.notes())
+    rows += [["Note" if not index else "", note] for index, note in enumerate(compared.notes())]
     return ReportSection(
         key="divergence",
         title="The first different decision",
-        note=f"{moment.removesuffix(':')}. {notes}".replace("..", ".").strip(),
+        note=f"{moment.removesuffix(':').removesuffix('.')}.",
         empty="The decision logs agree in pods, times and outcomes.",
         columns=("Run", "Decision"),
         rows=rows,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,12 @@ NOTES_SHOWN = 12
 WORKLOADS_SHOWN = 10
 CLASSES_SHOWN = 12
 _PODS_NAMED = 3
+_FAULTS = {
+    "invalid_placements": "Invalid placements",
+    "invalid_preemptions": "Invalid preemptions",
+    "refusals": "Refused decisions",
+}
+"""Figures of what a scheduler must not do, and their names in a headline."""
 WAIT_COLUMNS = ("WAITS", "STILL", "MEAN", "P50", "P95", "MAX")
 """The columns of the waits of a class in a run."""
 
@@ -94,7 +100,8 @@ class Compared:
             yield f"Eviction was not judged in {' and '.join(names)}: {why}."
 
     def notes(self) -> Iterator[str]:
-        """Yield sentences that say how far the runs can be compared."""
+        """Yield sentences that say how far the runs can be compared, the gravest first."""
+        yield from fault_lines(self.comparison.figures)
         yield from self._input_lines()
         if self.policy_differences:
             differ = ", ".join(self.policy_differences)
@@ -229,6 +236,14 @@ def figure_cells(figure: FigureChange) -> tuple[str, str, str, str, str]:
     share = "" if figure.share is None or not figure.change else f"{100 * figure.share:+,.1f} %"
     change = "-" if figure.change is None else f"{figure.change:+,.5g}" if figure.change else "0"
     return figure_name(figure.name), figure_text(figure.a), figure_text(figure.b), change, share
+
+
+def fault_lines(figures: Iterable[FigureChange]) -> Iterator[str]:
+    """Yield a headline for each figure of what a scheduler must not do, where a run has some."""
+    for figure in figures:
+        if figure.name in _FAULTS and (figure.a or figure.b):
+            counts = f"{figure.a or 0:,.0f} in A and {figure.b or 0:,.0f} in B"
+            yield f"{_FAULTS[figure.name]}: {counts}; a run with them looks better than it is."
 
 
 def wait_cells(waits: Waits) -> tuple[str, ...]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from replay.whatif.compared import figure_cells, wait_cells
-from replay.whatif.comparison import compare
+from replay.whatif.compared import fault_lines, figure_cells, wait_cells
+from replay.whatif.comparison import FigureChange, compare
 from replay.whatif.facts import PodFacts, RunFacts
 
 
@@ -103,3 +103,15 @@ def test_waits_are_by_class_and_count_pods_that_still_wait() -> None:
     assert (web.a.p95_ns, web.a.max_ns) == (30 * 10**9, 30 * 10**9)
     assert (web.b.waits, web.b.still_waiting, web.b.max_ns) == (1, 0, 2 * 10**9)
     assert wait_cells(highest.b) == ("0", "0", "-", "-", "-", "-")
+
+
+def test_invalid_placements_and_refusals_are_headlines() -> None:
+    """A run without fit checks leaves no pod pending. Nothing is said where neither has any."""
+    figures = [
+        FigureChange(name="pending", a=2, b=0),
+        FigureChange(name="invalid_placements", a=0, b=1212),
+        FigureChange(name="refusals", a=0, b=0),
+    ]
+    assert list(fault_lines(figures)) == [
+        "Invalid placements: 0 in A and 1,212 in B; a run with them looks better than it is."
+    ]
