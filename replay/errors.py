@@ -26,6 +26,10 @@ class ServiceLostError(BackendError):
     """A service, or its session, that was there is gone: a checkpoint may be restored elsewhere."""
 
 
+class ServiceSilentError(ServiceLostError):
+    """A service does not respond in time; its connection may be gone, or it may still work."""
+
+
 class ConfigurationError(BackendError):
     """A service refuses its configuration."""
 

@@ -27,6 +27,7 @@ SHARE = 100
 """Lowest ratio of a run's wall time to the time that its checkpoints take."""
 AGAIN_MAX = 3
 """How often a service may be lost at one instant of a run before the run ends."""
+_WAIT_MIN_S, _WAIT_MAX_S = 10.0, 300.0
 _FIRST_PAUSE_S, _PAUSE_MAX_S = 0.1, 5.0
 _T = TypeVar("_T")
 
@@ -140,10 +141,13 @@ def _reading() -> Iterator[None]:
 def patient_services(
     stack: contextlib.ExitStack,
     open_: Callable[[contextlib.ExitStack], Services],
-    wait_ns: int,
+    wait_ns: int | None,
     notice: Callable[[str], None],
 ) -> Services:
-    """Return the services of `open_`; wait at most `wait_ns` for services at addresses."""
+    """Return the services of `open_`; wait at most `wait_ns` for services at addresses.
+
+    None: as long as for a service that a long run has lost.
+    """
 
     def attempt() -> Services:
         with contextlib.ExitStack() as attempt_stack:
@@ -154,26 +158,37 @@ def patient_services(
     try:
         return attempt()
     except ServiceLostError as lost:
-        if not wait_ns:
+        wait_s = _WAIT_MAX_S if wait_ns is None else wait_ns / 1e9
+        if not wait_s:
             raise
-        return _brought_back(lost, attempt, wait_ns / 1e9, notice)
+        return _brought_back(lost, attempt, wait_s, notice)
 
 
 class Recovery:
     """Brings lost services back, for at most `wait_ns` each time.
 
+    None: for as long as the run has taken, which is what its end would lose, from 10 s to 5 min.
     `notice` receives lines for users. `opens_windows`: whether rounds may be sent ahead.
     """
 
     opens_windows: bool
 
-    def __init__(self, services: Services, wait_ns: int, notice: Callable[[str], None]) -> None:
+    def __init__(
+        self, services: Services, wait_ns: int | None, notice: Callable[[str], None]
+    ) -> None:
         self._services = services
-        self._wait_s = wait_ns / 1e9
+        self._wait_ns = wait_ns
+        self._began_s = time.monotonic()
         self._notice = notice
         self.opens_windows = True
         self._instants = -1
         self._times = 0
+
+    @property
+    def _wait_s(self) -> float:
+        if self._wait_ns is not None:
+            return self._wait_ns / 1e9
+        return min(max(time.monotonic() - self._began_s, _WAIT_MIN_S), _WAIT_MAX_S)
 
     def reopen(self, point: ResumePoint) -> None:
         """Open the sessions of a run that is resumed at `point`. Raises as `recover` does."""
@@ -190,12 +205,13 @@ class Recovery:
         """
         self._times = self._times + 1 if instants <= self._instants else 1
         self._instants = max(instants, self._instants)
-        if not self._wait_s:
+        wait_s = self._wait_s
+        if not wait_s:
             raise lost
         if self._times > AGAIN_MAX:
             lost.add_note(f"it was lost {self._times} times at the same moment of the run")
             raise lost
-        _brought_back(lost, lambda: self._again(point), self._wait_s, self._notice)
+        _brought_back(lost, lambda: self._again(point), wait_s, self._notice)
 
     def go_on_without_windows(self, refuted: UnforeseenRejectionError, point: ResumePoint) -> None:
         """Open new sessions at `point`, and send no round ahead from there on.

@@ -16,7 +16,7 @@ from time import perf_counter_ns
 
 from replay.backends.processes import Compiling
 from replay.backends.services import EvictionService, SchedulerService
-from replay.errors import RunError, ServiceLostError
+from replay.errors import BackendError, RunError, ServiceLostError
 from replay.recovery import (
     Checkpointer,
     Recovery,
@@ -38,6 +38,7 @@ from replay.sessions import Services, open_services
 from replay.settings import ReplaySettings
 from replay.world.ahead.look_ahead import LookAhead
 from replay.world.ahead.windows import UnforeseenRejectionError
+from replay.world.answers import AnswerError
 from replay.world.api.cluster import Cluster
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.usage import MEMORY
@@ -229,7 +230,7 @@ class _Attempt:
         return self._checkpointer.point
 
     def play(self, records: Iterable[trace_pb2.Record], progress: Progress) -> None:
-        """Replay the trace to the run's end. Raises what Replay.run raises, and BackendError."""
+        """Replay the trace to the run's end. Raises LoopError and BackendError."""
 
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, self.recorder.tally)
@@ -238,8 +239,22 @@ class _Attempt:
                 self._checkpointer.save(now_ns, self.replay, self.recorder)
 
         limits = Limits(until_ns=self._settings.until_ns, progress=report)
-        self.end = self.replay.run(_noting(records, self.header), limits)
+        try:
+            self.end = self.replay.run(_noting(records, self.header), limits)
+        except AnswerError as error:
+            raise self._with_place(error) from error
         self.delivery = self.recorder.close()
+
+    def _with_place(self, error: AnswerError) -> BackendError:
+        """Return the error of a response with its request, time, and pod or node."""
+        scheduler, eviction = self._services.scheduler, self._services.eviction
+        sessions: dict[str, SchedulerService | EvictionService | None]
+        sessions = {"scheduler": scheduler, "eviction service": eviction}
+        pod = self.replay.cluster.pods.get(error.pod_uid)
+        about = f"pod {error.pod_uid if pod is None else pod.key}" if error.pod_uid else ""
+        about = about or (f"node {error.node_name}" if error.node_name else "")
+        session = sessions[error.service] or scheduler
+        return session.invalid(error.field, error.problem, time_ns=error.time_ns, about=about)
 
     def summary(self, end_ns: int) -> Summary:
         """Return the figures of the run, which ended at `end_ns`."""

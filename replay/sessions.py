@@ -93,7 +93,7 @@ def open_services(
         try:
             return _opened(stack, settings, embedded)
         except ServiceLostError:
-            if not (tries and settings.reconnect_ns and embedded.processes):
+            if not (tries and settings.reconnect_ns != 0 and embedded.processes):
                 raise
             embedded.restart()
     raise BackendError("the services opened no session")

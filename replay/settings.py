@@ -91,8 +91,8 @@ class ReplaySettings:
     record on. overrides: changes that were already made to trace and configurations. usage: of
     pods, in place of the trace's. follow_until: until when a recording was followed; "" for a
     replay from its beginning. checkpoint_every_ns: wall time between two checkpoints, at least.
-    reconnect_ns: wall time to wait for a service that is lost, 0: none. resumes: the run in
-    run_path is continued.
+    reconnect_ns: wall time to wait for a service that is lost, 0: none, None: by what the run has
+    taken so far (replay/recovery.py). resumes: the run in run_path is continued.
     """
 
     version: str = field(default_factory=package_version)
@@ -235,13 +235,12 @@ class ReplaySettings:
         is_flag=True,
         help="Run the services in this process, without sockets: the same decisions, faster.",
     )
-    reconnect_ns: int = _services(
+    reconnect_ns: int | None = _services(
         "--reconnect",
         type=DURATION,
-        default="5m",
-        show_default=True,
         help="How long to wait for a service that is lost before the run ends; 0s: not at all. "
-        "The run then goes on from its last checkpoint.",
+        "The run then goes on from its last checkpoint. Default: as long as the run has taken, "
+        "10s at least and 5m at most.",
     )
     checkpoint_every_ns: int = _services(
         "--checkpoint-every",

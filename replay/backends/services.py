@@ -10,16 +10,19 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from replay.backends.stream import Exchange, describe, failed, is_lost
-from replay.errors import BackendError, ConfigurationError, ServiceLostError
+from replay.backends.responses import ResponseError, checked
+from replay.backends.stream import Exchange, describe, failed, is_lost, is_overdue, silent
+from replay.errors import BackendError, ConfigurationError, ServiceLostError, ServiceSilentError
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2_grpc
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction_rpc
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
 from reprieve.session.v1beta1 import session_pb2
 from services.kube.pod import DEFAULT_SCHEDULER
+from services.kube.time import DAY_NS, format_duration
 from services.rpc.access import PLAIN, ClientTls
 from services.rpc.client import channel
+from services.rpc.kube import rfc3339
 from services.rpc.parts import MESSAGE_BYTES_MAX, chunks, merged, split
 
 FAST_PATHS = {
@@ -30,6 +33,10 @@ FAST_PATHS = {
 """Upstream's names of the reasons to take a node without scoring."""
 
 _REFUSED = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMPLEMENTED)
+_EPOCH_FROM_NS = 365 * DAY_NS
+"""A later virtual time is one since the Unix epoch: a relative trace begins at 0."""
+_UNKNOWN_SESSION = "unknown"
+_SOON_S = 5.0
 Request = TypeVar("Request")
 Answer = TypeVar("Answer")
 
@@ -58,6 +65,7 @@ class _Session(Generic[Request, Answer]):
         self._tls = tls
         self._timeouts = tls.timeouts
         self._stamp = session_pb2.Stamp()
+        self._awaited: tuple[int, int | None] = (0, None)
         self._open(address, ())
 
     def reopen(self, address: str, chunks: Sequence[session_pb2.CheckpointChunk]) -> None:
@@ -75,14 +83,21 @@ class _Session(Generic[Request, Answer]):
     def _open(self, address: str, chunks: Sequence[session_pb2.CheckpointChunk]) -> None:
         self._title = f"the {self._service} at {address}"
         self._channel = channel(address, self._tls)
-        self._stub = self._make_stub(self._channel)
+        self._stub = self._make_stub(checked(self._channel, self._title))
+        self._awaited = (0, None)
         try:
             if chunks:
                 opened = self._stub.RestoreSession(iter(chunks), timeout=self._timeouts.checkpoint)
             else:
                 opened = self._stub.CreateSession(self._request, timeout=self._timeouts.call)
+        except ResponseError:
+            self._channel.close()
+            raise
         except grpc.RpcError as error:
             self._channel.close()
+            if is_overdue(error):
+                timeout = "checkpoint" if chunks else "call"
+                raise silent(self._title, timeout, getattr(self._timeouts, timeout)) from error
             text = f"{self._title} opened no session: {describe(error)}"
             if is_lost(error):
                 raise ServiceLostError(text) from error
@@ -90,7 +105,7 @@ class _Session(Generic[Request, Answer]):
             raise (ConfigurationError if refused else BackendError)(text) from error
         if not opened.session_id:
             self._channel.close()
-            raise self._invalid("session_id", "is required")
+            raise self.invalid("session_id", "is required")
         self.opened = opened
         self._stamp.session_id, self._stamp.sequence = opened.session_id, 0
         open_stream: Callable[[Iterator[Request]], Any] = getattr(self._stub, self._stream_name)
@@ -126,18 +141,57 @@ class _Session(Generic[Request, Answer]):
             session_id=self._stamp.session_id, traceparent=self._stamp.traceparent
         )
 
-    def _invalid(self, field: str, problem: str) -> BackendError:
-        return BackendError(f"{self._title} returned an invalid response: {field}: {problem}")
+    def invalid(
+        self, field: str, problem: str, *, time_ns: int | None = None, about: str = ""
+    ) -> BackendError:
+        """Return the error of a response that breaks the contract, with the request's place.
 
-    def _receive(self, sequence: int) -> Answer:
-        """Return the next response; it must be that of request `sequence`. Raises BackendError."""
-        answer: Any = self._stream.receive()
+        time_ns: virtual time of the part that is invalid, in place of the request's. about: the
+        object that it is about, such as "pod default/web".
+        """
+        text = f"{self._title} returned an invalid response: {field}: {problem}"
+        return BackendError(text + self._place(time_ns, about))
+
+    def _place(self, time_ns: int | None = None, about: str = "") -> str:
+        """Return the request that is being answered, as the end of a message; "" without any."""
+        sequence, awaited_ns = self._awaited
+        time_ns = awaited_ns if time_ns is None else time_ns
+        at = f" at {_moment(time_ns)}" if time_ns is not None else ""
+        parts = [f"request {sequence}{at}" if sequence else "", about]
+        text = ", ".join(filter(None, parts))
+        return f" ({text})" if text else ""
+
+    def _receive(self, sequence: int, time_ns: int | None) -> Answer:
+        """Return the next response; it must be that of request `sequence`. Raises BackendError.
+
+        time_ns: the request's virtual time, for errors.
+        """
+        self._awaited = (sequence, time_ns)
+        try:
+            answer: Any = self._stream.receive()
+        except ServiceSilentError as error:
+            if not self._answers_calls():
+                raise ServiceLostError(f"{error}{self._place()}") from error
+            # Another session would bring it to the same request: the run ends, and is not repeated.
+            text = f"{error}; the service still answers other calls{self._place()}"
+            raise BackendError(text) from error
+        except BackendError as error:
+            raise type(error)(f"{error}{self._place()}") from error
         if answer.sequence != sequence:
             problem = f"is {answer.sequence}, but the request's is {sequence}"
             is_set = answer.HasField("sequence")
-            raise self._invalid("sequence", problem if is_set else "is required")
+            raise self.invalid("sequence", problem if is_set else "is required")
         received: Answer = answer
         return received
+
+    def _answers_calls(self) -> bool:
+        """Return whether the service answers a call that every service serves, and soon."""
+        request = session_pb2.DeleteSessionRequest(session=_UNKNOWN_SESSION)
+        try:
+            self._stub.DeleteSession(request, timeout=min(self._timeouts.call, _SOON_S))
+        except grpc.RpcError as error:
+            return not is_lost(error)
+        return True
 
     def _delete(self, session: str) -> None:
         """Delete a session; an error is ignored, as the service may have ended.
@@ -208,6 +262,7 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         self._expected.append(
             _Expected(
                 sequence=request.stamp.sequence,
+                time_ns=request.round.at_ns,
                 is_part=is_part,
                 rounds=1 + len(request.window),
                 events_only=request.round.events_only,
@@ -252,9 +307,9 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         """Return the outcomes of the first round that has none yet. Raises BackendError."""
         while not self._answered:
             expected = self._expected[0]
-            answer = self._receive(expected.sequence)
+            answer = self._receive(expected.sequence, expected.time_ns)
             if not answer.rounds:
-                raise self._invalid("rounds", "is required: one for each round")
+                raise self.invalid("rounds", "is required: one for each round")
             self._check_rounds(answer, expected)
             if not answer.rounds[-1].window_continues:
                 self._expected.popleft()
@@ -267,28 +322,29 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         """Check outcomes by the rounds that were sent. Raises BackendError."""
         expected.rounds -= len(answer.rounds)
         if expected.rounds < 0:
-            raise self._invalid("rounds", f"has {-expected.rounds} more than rounds were sent")
+            raise self.invalid("rounds", f"has {-expected.rounds} more than rounds were sent")
         for index, outcomes in enumerate(answer.rounds):
             path = f"rounds[{index}]"
             if not outcomes.window_continues and index + 1 < len(answer.rounds):
-                raise self._invalid(
+                raise self.invalid(
                     f"{path}.window_continues", "is required where the next round's follow"
                 )
             if expected.events_only and outcomes.outcomes:
-                raise self._invalid(f"{path}.outcomes", "has pods, but the round has events only")
+                raise self.invalid(f"{path}.outcomes", "has pods, but the round has events only")
             if expected.max_pods and len(outcomes.outcomes) > expected.max_pods:
                 problem = f"has more pods than the round's max_pods, {expected.max_pods}"
-                raise self._invalid(f"{path}.outcomes", problem)
+                raise self.invalid(f"{path}.outcomes", problem)
 
 
 @dataclass(slots=True)
 class _Expected:
     """A request without its complete response: its unanswered `rounds`, and what they allow.
 
-    `is_part`: it has only a part of a round's events.
+    `time_ns`: the time of its first round. `is_part`: it has only a part of a round's events.
     """
 
     sequence: int
+    time_ns: int
     is_part: bool
     rounds: int
     events_only: bool
@@ -348,18 +404,31 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
             while unapplied:
                 stamp = self._next_stamp()
                 self._stream.send(eviction_rpc.ApplyRequest(stamp=stamp, operations=unapplied))
-                answer = self._receive(stamp.sequence)
+                answer = self._receive(stamp.sequence, _time_ns(unapplied))
                 if not 0 < answer.applied <= len(unapplied):
                     problem = f"is {answer.applied}, of {len(unapplied)} operations"
-                    raise self._invalid("applied", problem)
+                    raise self.invalid("applied", problem)
                 for index, phase in enumerate(answer.phases):
                     path = f"phases[{index}]"
                     if not phase.name:
-                        raise self._invalid(f"{path}.name", "is required")
+                        raise self.invalid(f"{path}.name", "is required")
                     if phase.wall_duration_ns < 0:
-                        raise self._invalid(
+                        raise self.invalid(
                             f"{path}.wall_duration_ns", f"{phase.wall_duration_ns} is negative"
                         )
                 results += answer.results
                 unapplied = unapplied[answer.applied :]
         return results
+
+
+def _time_ns(operations: Sequence[eviction_rpc.Operation]) -> int | None:
+    """Return the time of the first step among operations, None without one."""
+    steps = (operation.step for operation in operations if operation.HasField("step"))
+    return next((step.at_ns for step in steps), None)
+
+
+def _moment(time_ns: int) -> str:
+    """Return a virtual time for users: RFC 3339 for one since the epoch, else since the start."""
+    if time_ns < _EPOCH_FROM_NS:
+        return format_duration(max(0, time_ns))
+    return rfc3339.text(time_ns, None)

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 import grpc
 
-from replay.errors import BackendError, ServiceLostError
+from replay.errors import BackendError, ServiceLostError, ServiceSilentError
 from replay.interrupts import is_interrupted
 from services.rpc.interceptors.statuses import reason_of
 from services.rpc.timeouts import DEFAULT_TIMEOUTS
@@ -71,15 +71,15 @@ class Exchange(Generic[Request, Answer]):
         try:
             answer: Answer = next(self._call)
         except StopIteration as error:
-            raise ServiceLostError(f"{self._service} ended the stream") from error
+            text = f"{self._service} ended the stream without a response"
+            raise ServiceLostError(text) from error
         except grpc.RpcError as error:
             self._due = float("inf")
             if self._unary is not None and _is_unserved(error):
                 self._is_streaming = False
                 return self._called()
             if self._is_overdue:
-                text = f"{self._service} did not respond in {self._response_s:g} s"
-                raise ServiceLostError(f"{text} (--timeout response)") from error
+                raise silent(self._service, "response", self._response_s) from error
             raise failed(self._service, error) from error
         self._due = float("inf")
         self._unary = None
@@ -91,6 +91,8 @@ class Exchange(Generic[Request, Answer]):
         try:
             return self._unary(self._unanswered.popleft(), timeout=self._response_s)
         except grpc.RpcError as error:
+            if is_overdue(error):
+                raise silent(self._service, "response", self._response_s) from error
             raise failed(self._service, error) from error
 
     def close(self) -> None:
@@ -117,9 +119,21 @@ def failed(service: str, error: grpc.RpcError) -> BackendError:
     return kind(f"{service} answers {describe(error)}")
 
 
+def silent(service: str, timeout: str, seconds: float) -> ServiceSilentError:
+    """Return the error of a call that had no response for the seconds of --timeout `timeout`."""
+    text = f"{service} did not respond in {seconds:g} s"
+    return ServiceSilentError(f"{text}; --timeout {timeout}=DURATION waits for longer")
+
+
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
 _LOST_REASONS = ("SESSION_EXPIRED", "SESSION_BROKEN", "SEQUENCE_MISMATCH")
 _TRANSPORT = ("Stream removed", "Received RST_STREAM")
+_ADVICE = {
+    "Connection refused": "nothing listens there: start the service, or correct the address",
+    "SETTINGS frame": "what listens there does not speak gRPC without TLS: correct the address, "
+    "or use --tls-ca or --access for a service with TLS",
+}
+"""What to do, by a part of gRPC's own texts."""
 
 
 def is_lost(error: grpc.RpcError) -> bool:
@@ -127,15 +141,25 @@ def is_lost(error: grpc.RpcError) -> bool:
 
     _TRANSPORT are gRPC's own texts for streams that the other end has reset.
     """
-    if not isinstance(error, grpc.Call):
+    if not isinstance(error, grpc.Call) or error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED:
         return False
     if error.code() in _LOST or (error.details() or "").startswith(_TRANSPORT):
         return True
     return reason_of(error) in _LOST_REASONS
 
 
+def is_overdue(error: grpc.RpcError) -> bool:
+    """Return whether a call failed because its own deadline has passed, by gRPC's text for that."""
+    if not isinstance(error, grpc.Call):
+        return False
+    is_deadline = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    return is_deadline and (error.details() or "").startswith("Deadline Exceeded")
+
+
 def describe(error: grpc.RpcError) -> str:
-    """Return a failed call's status code and details."""
+    """Return a failed call's status code and details, with what to do where that is known."""
     if not isinstance(error, grpc.Call):
         return str(error)
-    return f"{error.code().name}: {error.details() or 'nothing more'}"
+    details = error.details() or "nothing more"
+    advice = [text for part, text in _ADVICE.items() if part in details]
+    return "; ".join([f"{error.code().name}: {details}", *advice])

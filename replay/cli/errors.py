@@ -33,7 +33,6 @@ class ExitError(Exception):
 def refusing(*errors: type[Exception]) -> Iterator[None]:
     """Turn `errors` into exit code REFUSED, and errors of services into SERVICE."""
     from replay.errors import DISK, BackendError, ConfigurationError  # noqa: PLC0415 - when used
-    from replay.world.answers import AnswerError  # noqa: PLC0415 - when used
 
     refused: tuple[type[Exception], ...] = (*errors, ConfigurationError)
     try:
@@ -43,7 +42,7 @@ def refusing(*errors: type[Exception]) -> Iterator[None]:
             raise ExitError(REFUSED, one_line(str(error))) from error
         code = UNWRITABLE if error.errno in DISK else REFUSED
         raise ExitError(code, one_line(os_problem(error))) from error
-    except (BackendError, AnswerError) as error:
+    except BackendError as error:
         notes = getattr(error, "__notes__", [])
         raise ExitError(SERVICE, "\n".join(map(one_line, [str(error), *notes]))) from error
 

@@ -36,11 +36,25 @@ _COUNTS_OF_EVICTION = (
 
 
 class AnswerError(RuntimeError):
-    """A response that breaks the contract; `field` is the path of the invalid field."""
+    """A response that breaks the contract; `field` is the path of the invalid field.
 
-    def __init__(self, service: str, field: str, problem: str) -> None:
+    time_ns: the time of the round or step that it answers, None if it has none. pod_uid, node_name:
+    whose part of the response is invalid, "" for no pod and no node.
+    """
+
+    def __init__(
+        self,
+        service: str,
+        field: str,
+        problem: str,
+        *,
+        time_ns: int | None = None,
+        pod_uid: str = "",
+        node_name: str = "",
+    ) -> None:
         super().__init__(f"the {service} returned an invalid response: {field}: {problem}")
-        self.field = field
+        self.service, self.field, self.problem = service, field, problem
+        self.time_ns, self.pod_uid, self.node_name = time_ns, pod_uid, node_name
 
 
 class _InvalidFieldError(Exception):
@@ -83,7 +97,8 @@ def check_outcomes(outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: Sent
         _enum(_MAY_WAIT, outcomes.may_wait, "may_wait")
     except _InvalidFieldError as error:
         path = error.path if place is None else f"outcomes[{place}].{error.path}"
-        raise AnswerError("scheduler", path, str(error)) from None
+        uid = "" if place is None else outcomes.outcomes[place].pop.uid
+        raise AnswerError("scheduler", path, str(error), time_ns=at_ns, pod_uid=uid) from None
 
 
 def check_window_continues(outcomes: scheduler_pb2.RoundOutcomes, *, is_followed: bool) -> None:
@@ -105,14 +120,16 @@ def check_results(
     expecting = [
         operation for operation in operations if operation.WhichOneof("operation") != "remove_node"
     ]
+    node_name = ""
     try:
         if len(results) != len(expecting):
             problem = f"has {len(results)} entries, but {len(expecting)} operations have a result"
             raise _InvalidFieldError("results", problem)
         for index, (result, operation) in enumerate(zip(results, expecting, strict=True)):
+            node_name = getattr(operation, operation.WhichOneof("operation") or "").node_name
             _within(f"results[{index}]", _result, result, operation)
     except _InvalidFieldError as error:
-        raise AnswerError("eviction service", error.path, str(error)) from None
+        raise AnswerError("eviction service", error.path, str(error), node_name=node_name) from None
 
 
 def _within(path: str, check: Callable[..., None], *arguments: object) -> None:

@@ -18,6 +18,7 @@ from services.rpc.access import PLAIN, AccessError, ClientTls, read_access
 from services.rpc.credentials import client_files
 from services.rpc.listening import is_loopback
 from services.rpc.local import AsyncLocalChannel, LocalChannel, local_server
+from services.rpc.parts import MESSAGE_BYTES_MAX
 from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts, timeout_option
 
 
@@ -31,6 +32,9 @@ def channel_options(timeouts: Timeouts = DEFAULT_TIMEOUTS) -> list[tuple[str, in
     return [*options, *timeouts.keepalive_options]
 
 
+_RECEIVED_BYTES_MAX = 16 * MESSAGE_BYTES_MAX
+"""What gRPC accepts of a response: callers refuse messages above MESSAGE_BYTES_MAX by their size
+(replay/backends/responses.py), where gRPC would end the call with a status of its own."""
 _PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -44,6 +48,7 @@ def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
     if local is not None:
         return cast("grpc.Channel", LocalChannel(local))
     options = channel_options(tls.timeouts)
+    options.append(("grpc.max_receive_message_length", _RECEIVED_BYTES_MAX))
     if tls.authority is None:
         check_plaintext(address, tls)
         return grpc.insecure_channel(address, options=options)

@@ -31,7 +31,7 @@ class Timeouts:
     take.
     """
 
-    response: float = 120.0
+    response: float = 45.0
     call: float = 30.0
     checkpoint: float = 120.0
     queue: float = 30.0
