@@ -27,7 +27,7 @@ SHARE = 100
 """Lowest ratio of a run's wall time to the time that its checkpoints take."""
 AGAIN_MAX = 3
 """How often a service may be lost at one instant of a run before the run ends."""
-_WAIT_MIN_S, _WAIT_MAX_S = 10.0, 300.0
+WAIT_MIN_S, WAIT_MAX_S = 10.0, 300.0
 _FIRST_PAUSE_S, _PAUSE_MAX_S = 0.1, 5.0
 _T = TypeVar("_T")
 
@@ -158,7 +158,7 @@ def patient_services(
     try:
         return attempt()
     except ServiceLostError as lost:
-        wait_s = _WAIT_MAX_S if wait_ns is None else wait_ns / 1e9
+        wait_s = WAIT_MAX_S if wait_ns is None else wait_ns / 1e9
         if not wait_s:
             raise
         return _brought_back(lost, attempt, wait_s, notice)
@@ -188,7 +188,7 @@ class Recovery:
     def _wait_s(self) -> float:
         if self._wait_ns is not None:
             return self._wait_ns / 1e9
-        return min(max(time.monotonic() - self._began_s, _WAIT_MIN_S), _WAIT_MAX_S)
+        return min(max(time.monotonic() - self._began_s, WAIT_MIN_S), WAIT_MAX_S)
 
     def reopen(self, point: ResumePoint) -> None:
         """Open the sessions of a run that is resumed at `point`. Raises as `recover` does."""

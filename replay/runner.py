@@ -128,8 +128,11 @@ def run_replay(
                     attempt.play(records, progress)
                     break
             except ServiceLostError as error:
+                # The files are cut once the service is back; else the run keeps what it wrote.
+                recovery.recover(error, attempt.point, attempt.replay.instants)
                 point = gone_back(run, attempt.point, notice)
-                recovery.recover(error, point, attempt.replay.instants)
+                if point is not attempt.point:
+                    recovery.reopen(point)
                 records = open_records()
             except UnforeseenRejectionError as error:
                 point = gone_back(run, attempt.point, notice)

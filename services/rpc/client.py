@@ -116,12 +116,12 @@ def _warn_of_plaintext(address: str) -> None:
 
 
 def tls_options(
-    prefix: str, server: str, *, has_timeouts: bool = True
+    prefix: str, server: str, *, timeouts: Timeouts | None = DEFAULT_TIMEOUTS
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --PREFIXtls-ca, -cert and -key to a command, which receives one argument, `tls`.
 
-    `server` names the server in the help. Without a prefix --access, --insecure and, where it
-    `has_timeouts`, --timeout are added, too.
+    `server` names the server in the help. Without a prefix --access, --insecure and, with the
+    defaults in `timeouts`, --timeout are added, too.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -131,7 +131,7 @@ def tls_options(
             shown_key: Path | None,
             client_access: Path | None = None,
             client_insecure: bool = False,
-            timeouts: Timeouts = DEFAULT_TIMEOUTS,
+            timeouts: Timeouts = timeouts or DEFAULT_TIMEOUTS,
             **rest: Any,
         ) -> Any:
             if (shown_cert is None) != (shown_key is None):
@@ -154,7 +154,7 @@ def tls_options(
         functools.update_wrapper(with_tls, command)
         for option in reversed(_options(prefix, server)):
             with_tls = option(with_tls)
-        return timeout_option(with_tls) if has_timeouts and not prefix else with_tls
+        return timeout_option(timeouts)(with_tls) if timeouts and not prefix else with_tls
 
     return decorate
 

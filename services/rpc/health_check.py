@@ -18,7 +18,7 @@ from services.rpc.client import channel, tls_options
 @click.argument("address", metavar="HOST:PORT")
 @click.option("--service", default="", help="Full name of the proto service. Default: the server.")
 @click.option("--timeout", default=3.0, show_default=True, help="Seconds to wait for a response.")
-@tls_options("", "the server", has_timeouts=False)
+@tls_options("", "the server", timeouts=None)
 def main(address: str, service: str, timeout: float, tls: ClientTls) -> None:
     """Exit with 0 if the service at HOST:PORT serves, with 1 if not."""
     with channel(address, tls) as opened:

@@ -108,7 +108,7 @@ def listen_options(port: int) -> _Decorator:
         functools.update_wrapper(with_listen, command)
         for option in reversed(_options(port)):
             with_listen = option(with_listen)
-        return timeout_option(with_listen)
+        return timeout_option()(with_listen)
 
     return decorate
 

@@ -71,23 +71,29 @@ NAMES = tuple(timeout.name for timeout in fields(Timeouts))
 DEFAULT_TIMEOUTS = Timeouts()
 
 
-def timeout_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add --timeout to a command, which receives one argument, `timeouts`."""
+_Command = Callable[..., Any]
 
-    def with_timeouts(timeout: tuple[str, ...], **rest: Any) -> Any:
-        try:
-            timeouts = DEFAULT_TIMEOUTS.with_values(timeout)
-        except ValueError as error:
-            raise click.UsageError(f"--timeout: {error}") from None
-        return command(timeouts=timeouts, **rest)
 
-    functools.update_wrapper(with_timeouts, command)
-    defaults = ", ".join(f"{name} {getattr(DEFAULT_TIMEOUTS, name):g}s" for name in NAMES)
-    return click.option(
-        "--timeout",
-        multiple=True,
-        metavar="NAME=DURATION",
-        envvar=VARIABLE,
-        help=f"How long to wait for a service, and when a connection is probed. Repeatable. "
-        f"Names and defaults: {defaults}.",
-    )(with_timeouts)
+def timeout_option(defaults: Timeouts = DEFAULT_TIMEOUTS) -> Callable[[_Command], _Command]:
+    """Return a decorator that adds --timeout to a command, which receives `timeouts`."""
+
+    def decorate(command: _Command) -> _Command:
+        def with_timeouts(timeout: tuple[str, ...], **rest: Any) -> Any:
+            try:
+                timeouts = defaults.with_values(timeout)
+            except ValueError as error:
+                raise click.UsageError(f"--timeout: {error}") from None
+            return command(timeouts=timeouts, **rest)
+
+        functools.update_wrapper(with_timeouts, command)
+        shown = ", ".join(f"{name} {getattr(defaults, name):g}s" for name in NAMES)
+        return click.option(
+            "--timeout",
+            multiple=True,
+            metavar="NAME=DURATION",
+            envvar=VARIABLE,
+            help=f"How long to wait for a service, and when a connection is probed. Repeatable. "
+            f"Names and defaults: {shown}.",
+        )(with_timeouts)
+
+    return decorate

@@ -13,7 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
 from replay.cli.parameters import DATA, echo_data, output_option, quiet_option, write
-from replay.conform.contract.checks import ContractReport, run_checks
+from replay.cli.progress import counted as bar
+from replay.conform.contract.checks import CHECK_TIMEOUTS, ContractReport, run_checks
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
 from replay.conform.contract.scheduler.contract import SCHEDULER
@@ -47,7 +48,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--scheduler", default="", metavar="HOST:PORT", help="A running scheduler.")
 @click.option("--queue", default="", metavar="HOST:PORT", help="A running scheduling queue.")
 @click.option("--eviction", default="", metavar="HOST:PORT", help="A running eviction service.")
-@tls_options("", "those services")
+@tls_options("", "those services", timeouts=CHECK_TIMEOUTS)
 @click.option(
     "--version",
     default="",
@@ -143,8 +144,8 @@ def _contract(
     service: str, address: str, tls: ClientTls, level: int, output: str, *, quiet: bool
 ) -> None:
     """Check a service against its contract and print the report."""
-    with contextlib.closing(channel(address, tls)) as opened:
-        report = run_checks(CONTRACTS[service], opened, address)
+    with contextlib.closing(channel(address, tls)) as opened, bar("checks", quiet=quiet) as step:
+        report = run_checks(CONTRACTS[service], opened, address, tls.timeouts, step)
     if output in DATA:
         echo_data(report.to_mapping(), output)
     elif not quiet or report.level < level:

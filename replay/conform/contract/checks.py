@@ -17,13 +17,17 @@ from google.protobuf.message import Message
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
-from replay.backends.stream import describe
+from replay.backends.responses import ResponseError, checked
+from replay.backends.stream import describe, is_overdue, silent
 from replay.errors import BackendError
 from replay.world.answers import AnswerError
 from reprieve.session.v1beta1 import session_pb2
 from services.rpc.parts import merged
+from services.rpc.timeouts import Timeouts
 
-DEADLINE_S = 20
+CHECK_TIMEOUTS = Timeouts(response=20, call=20, checkpoint=20)
+"""How long a check waits for each call, unless --timeout says otherwise."""
+_WAIT_MIN_S = 0.1
 PASSED, FAILED, NOT_SERVED = "passed", "failed", "not served"
 MEASURED = frozenset({"phases", "steps", "wall_duration_ns", "queue_exchanges", "sequence"})
 """Fields in which equal responses may differ: wall time, and the request's number."""
@@ -102,16 +106,42 @@ class ServiceContract:
 
 
 class ContractClient:
-    """The client of the checks; `close` deletes the sessions that they leave."""
+    """The client of the checks; `close` deletes the sessions that they leave.
 
-    def __init__(self, contract: ServiceContract, channel: grpc.Channel) -> None:
+    Every call that has no response halves the wait for all later ones, so that the checks of a
+    service that hangs take about twice the longest timeout, however many they are.
+    """
+
+    def __init__(
+        self,
+        contract: ServiceContract,
+        channel: grpc.Channel,
+        address: str = "",
+        timeouts: Timeouts = CHECK_TIMEOUTS,
+    ) -> None:
         self.contract = contract
-        self.stub = contract.stub(channel)
+        self.title = f"the {contract.service} at {address}"
+        self.stub = contract.stub(checked(channel, self.title))
+        self._timeouts = timeouts
+        self._unanswered = 0
+        self._last_method = ""
         self._names: list[str] = []
 
     def call(self, method: str, request: Any) -> Any:
         """Return the response to one request, or to an iterator of requests."""
-        return getattr(self.stub, method)(request, timeout=DEADLINE_S)
+        self._last_method = method
+        return getattr(self.stub, method)(request, timeout=self._wait_s(method))
+
+    def overdue(self) -> str:
+        """Return the text for the last call, which had no response, and wait less from now on."""
+        method = self._last_method
+        text = str(silent(f"{self.title}: {method}", _timeout_of(method), self._wait_s(method)))
+        self._unanswered += 1
+        return text
+
+    def _wait_s(self, method: str) -> float:
+        whole_s = float(getattr(self._timeouts, _timeout_of(method)))
+        return max(whole_s * 0.5**self._unanswered, min(whole_s, _WAIT_MIN_S))
 
     def session(self, request: Message | None = None) -> CheckedSession:
         """Create a session, by `request` or by the contract's usual one."""
@@ -128,11 +158,17 @@ class ContractClient:
         self.call("DeleteSession", session_pb2.DeleteSessionRequest(session_id=name))
 
     def close(self) -> None:
-        """Delete the sessions that are left."""
-        for name in self._names:
-            with contextlib.suppress(grpc.RpcError):
+        """Delete the sessions that are left, until a call has no response."""
+        names, self._names = self._names, []
+        for name in names:
+            try:
                 self.delete(name)
-        self._names.clear()
+            except ResponseError:
+                continue
+            except grpc.RpcError as error:
+                if is_overdue(error):
+                    self.overdue()
+                    return
 
 
 class CheckedSession:
@@ -215,7 +251,7 @@ def expect_refusal(
         call()
     except grpc.RpcError as error:
         status = error.code().name if isinstance(error, grpc.Call) else str(error)
-        if status == "UNIMPLEMENTED":
+        if status == "UNIMPLEMENTED" or is_overdue(error):
             raise
         expect("the status", status, code)
         info, bad = _details(error)
@@ -306,16 +342,32 @@ class ContractReport:
         }
 
 
-def run_checks(contract: ServiceContract, channel: grpc.Channel, address: str) -> ContractReport:
-    """Run all checks of a contract. Raises BackendError if the service is unavailable."""
-    client = ContractClient(contract, channel)
+def run_checks(
+    contract: ServiceContract,
+    channel: grpc.Channel,
+    address: str,
+    timeouts: Timeouts = CHECK_TIMEOUTS,
+    progress: Callable[[int, int], None] = lambda _done, _all: None,
+) -> ContractReport:
+    """Run all checks of a contract; `progress` receives how many are done, and of how many.
+
+    Raises BackendError if the service is unavailable.
+    """
+    client = ContractClient(contract, channel, address, timeouts)
     try:
         client.delete("nobody's")
+    except ResponseError:
+        pass  # The checks report it.
     except grpc.RpcError as error:
+        if is_overdue(error):
+            raise BackendError(client.overdue()) from error
         if isinstance(error, grpc.Call) and error.code() in _UNREACHED:
-            text = f"the {contract.service} at {address} returned {describe(error)}"
-            raise BackendError(text) from error
-    results = [_result(check, client) for check in sorted(contract.checks, key=lambda it: it.level)]
+            raise BackendError(f"{client.title} returned {describe(error)}") from error
+    checks = sorted(contract.checks, key=lambda check: check.level)
+    results: list[CheckResult] = []
+    for check in checks:
+        progress(len(results), len(checks))
+        results.append(_result(check, client))
     return ContractReport(address=address, contract=contract, results=results)
 
 
@@ -323,7 +375,7 @@ def _result(check: Check, client: ContractClient) -> CheckResult:
     result, why = PASSED, ""
     try:
         check.run(client)
-    except (CheckError, AnswerError) as error:
+    except (CheckError, AnswerError, ResponseError) as error:
         result, why = FAILED, str(error)
     except (LookupError, ValueError) as error:
         result, why = FAILED, f"the response lacks an expected value: {error!r}"
@@ -331,7 +383,16 @@ def _result(check: Check, client: ContractClient) -> CheckResult:
         result, why = NOT_SERVED, str(error)
     except grpc.RpcError as error:
         unserved = isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
-        result, why = NOT_SERVED if unserved else FAILED, f"the service returned {describe(error)}"
+        why = client.overdue() if is_overdue(error) else f"the service returned {describe(error)}"
+        result = NOT_SERVED if unserved else FAILED
     finally:
         client.close()
     return CheckResult(level=check.level, rule=check.rule, check=check.name, result=result, why=why)
+
+
+def _timeout_of(method: str) -> str:
+    """Return the name of the timeout that limits a method's calls."""
+    if method in {"CheckpointSession", "RestoreSession"}:
+        return "checkpoint"
+    is_numbered = method.endswith(("RunRound", "Apply"))
+    return "response" if is_numbered else "call"

@@ -10,7 +10,7 @@ from services.rpc.timeouts import NAMES, VARIABLE, Timeouts, timeout_option
 
 
 @click.command()
-@timeout_option
+@timeout_option()
 def shown(timeouts: Timeouts) -> None:
     """Print two of them."""
     click.echo(f"{timeouts.response:g} {timeouts.probe:g}")
@@ -18,7 +18,7 @@ def shown(timeouts: Timeouts) -> None:
 
 def test_a_timeout_is_set_by_its_name() -> None:
     """By the option, which is repeatable, or by the environment; the others stay."""
-    assert CliRunner().invoke(shown).output == "120 20\n"
+    assert CliRunner().invoke(shown).output == "45 20\n"
     options = ["--timeout", "response=1m30s", "--timeout", "probe=500ms"]
     assert CliRunner().invoke(shown, options).output == "90 0.5\n"
     environment = {VARIABLE: "response=5s probe=1s"}

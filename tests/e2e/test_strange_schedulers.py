@@ -1,0 +1,137 @@
+"""A foreign scheduler that goes wrong: what it did, where and what to do, exit code 3, and a run.
+
+The run's folder has what was decided before, and every command can read it.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.e2e.commands import SERVICE, reprieve
+from tests.e2e.strange_scheduler import (
+    NODE,
+    Fault,
+    crash,
+    foreign_session,
+    garbage,
+    late,
+    listening,
+    of_mebibytes,
+    silent,
+    strange_scheduler,
+    unknown_node,
+    wrong_sequence,
+)
+
+MINUTE_NS = 60_000_000_000
+TIMEOUTS = ("--timeout", "response=1s", "--timeout", "call=1s")
+IN_SECOND = "(request 3 at 1m0s"
+
+FAULTS: dict[str, tuple[Fault, list[str]]] = {
+    "silent": (silent, ["did not respond in 1 s", "--timeout response=DURATION waits for longer"]),
+    "late": (late, ["did not respond in 1 s", "the service still answers other calls"]),
+    "crash": (
+        crash,
+        ["answers UNAVAILABLE", "it did not come back within 0.5 s", "nothing listens"],
+    ),
+    "garbage": (
+        garbage,
+        [
+            "returned an invalid response to StreamingRunRound",
+            "this client cannot decode its 3 bytes as",
+            "RunRoundResponse",
+            "compile the service with the files of `reprieve protos`",
+        ],
+    ),
+    "3 MiB": (of_mebibytes(3), ["it has 3,145,", "may have at most 2,097,152; send it in parts"]),
+    "5 MiB": (of_mebibytes(5), ["it has 5,242,", "may have at most 2,097,152; send it in parts"]),
+    "foreign session": (
+        foreign_session,
+        ["answers NOT_FOUND: session s1 is unknown here", "it was lost 4 times at the same moment"],
+    ),
+    "wrong sequence": (wrong_sequence, ["sequence: is 10, but the request's is 3"]),
+    "unknown node": (unknown_node, ["bind.node_name: 'nowhere'", "pod shop/second"]),
+}
+
+
+@pytest.fixture
+def trace(tmp_path: Path) -> Path:
+    """Write a node and pods that come a minute after each other."""
+    node = {"metadata": {"name": NODE}, "status": {"allocatable": {"cpu": "4", "pods": "10"}}}
+    records: list[dict[str, Any]] = [{"header": {"formatVersion": 1}}, {"create": {"node": node}}]
+    for minute, name in enumerate(("first", "second", "third")):
+        containers = [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]
+        pod = {"metadata": {"name": name, "namespace": "shop"}, "spec": {"containers": containers}}
+        records.append({"atNs": str(minute * MINUTE_NS), "podCreate": {"pod": pod}})
+    path = tmp_path / "cluster.jsonl"
+    lines = [{**record, "sequence": number} for number, record in enumerate(records, 1)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def replayed(trace: Path, address: str, *options: str) -> str:
+    """Return what a replay with the scheduler says when it ends with exit code 3."""
+    arguments = (str(trace), "--scheduler", address, "--no-eviction", "--run", "run", *options)
+    return reprieve(trace.parent, "replay", *arguments, code=SERVICE).stderr
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_a_fault_at_a_request_is_reported_with_its_place(
+    trace: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Request, virtual time and pod; the first pod stays decided in a run that can be read."""
+    monkeypatch.setattr("replay.recovery.WAIT_MIN_S", 0.5)
+    fault, texts = FAULTS[name]
+    with strange_scheduler(fault, at=3) as address:
+        said = " ".join(replayed(trace, address, *TIMEOUTS).split())
+    for text in (f"Error: the scheduler at {address}", IN_SECOND, *texts):
+        assert text in said
+    shown = reprieve(trace.parent, "get", "pods", "run", "-A", "-o", "json").stdout
+    nodes = {
+        pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in json.loads(shown)["items"]
+    }
+    assert nodes == {"first": NODE, "second": None}
+    for command in (("report", "run"), ("query", "run", "select count(*) from decisions")):
+        reprieve(trace.parent, *command)
+
+
+@pytest.mark.parametrize("fault", [silent, crash, garbage])
+def test_a_fault_in_the_first_exchange_ends_the_replay(
+    trace: Path, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without the wait for a service that a long run has lost."""
+    monkeypatch.setattr("replay.recovery.WAIT_MIN_S", 0.5)
+    with strange_scheduler(fault, at=1) as address:
+        said = " ".join(replayed(trace, address, *TIMEOUTS).split())
+    assert f"Error: the scheduler at {address}" in said
+    assert "(request 1 at 0s" in said
+
+
+@pytest.mark.parametrize(
+    ("says", "texts"),
+    [
+        (b"SSH-2.0-OpenSSH_9.9\r\n", ["opened no session", "does not speak gRPC without TLS"]),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", ["opened no session", "does not speak gRPC"]),
+        (b"", ["did not respond in 1 s", "--timeout call=DURATION waits for longer"]),
+    ],
+    ids=["ssh", "http/1.1", "silent"],
+)
+def test_what_listens_and_is_not_http_2_is_reported(
+    trace: Path, says: bytes, texts: list[str]
+) -> None:
+    """Before a run's folder is made."""
+    with listening(says) as address:
+        said = " ".join(replayed(trace, address, *TIMEOUTS).split())
+    for text in (f"Error: the scheduler at {address}", *texts):
+        assert text in said
+    assert not (trace.parent / "run").exists()
+
+
+def test_an_address_where_nothing_listens_is_reported(trace: Path) -> None:
+    """With what to do."""
+    said = " ".join(replayed(trace, "127.0.0.1:1").split())
+    assert "nothing listens there: start the service, or correct the address" in said
