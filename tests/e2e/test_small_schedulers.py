@@ -255,9 +255,8 @@ def test_outcomes_that_the_round_does_not_allow_are_refused(
                 scheduler.receive_outcomes()
         finally:
             scheduler.close()
-    assert str(caught.value).endswith(
-        f"returned an invalid response: rounds[0].outcomes: {problem}"
-    )
+    text = f"returned an invalid response: rounds[0].outcomes: {problem} (request 1 at 0s)"
+    assert str(caught.value).endswith(text)
 
 
 ALL_IGNORED = (
