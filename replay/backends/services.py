@@ -262,7 +262,7 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         self._expected.append(
             _Expected(
                 sequence=request.stamp.sequence,
-                time_ns=request.round.at_ns,
+                time_ns=request.round.time_ns,
                 is_part=is_part,
                 rounds=1 + len(request.window),
                 events_only=request.round.events_only,
@@ -424,7 +424,7 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
 def _time_ns(operations: Sequence[eviction_rpc.Operation]) -> int | None:
     """Return the time of the first step among operations, None without one."""
     steps = (operation.step for operation in operations if operation.HasField("step"))
-    return next((step.at_ns for step in steps), None)
+    return next((step.time_ns for step in steps), None)
 
 
 def _moment(time_ns: int) -> str:

@@ -44,7 +44,7 @@ class StrangeScheduler(grpc.GenericRpcHandler):
         """Return the handler of a method; on the wire each is a stream."""
         method = handler_call_details.method.rpartition("/")[2]
         handlers = {
-            "CreateSession": lambda _request: rpc.Session(session="s1").SerializeToString(),
+            "CreateSession": lambda _request: rpc.Session(session_id="s1").SerializeToString(),
             "DeleteSession": lambda _request: Empty().SerializeToString(),
         }
         if method == "StreamingRunRound":
@@ -59,11 +59,11 @@ class StrangeScheduler(grpc.GenericRpcHandler):
         for data in requests:
             request = rpc.RunRoundRequest.FromString(data)
             response = rpc.RunRoundResponse(sequence=request.stamp.sequence)
-            outcomes = response.outcomes.add()
+            outcomes = response.rounds.add()
             for event in request.round.events:
                 if event.HasField("add") and event.add.HasField("pod"):
                     self._cycles += 1
-                    outcome = outcomes.outcomes.add(at_ns=request.round.at_ns, attempts=1)
+                    outcome = outcomes.outcomes.add(time_ns=request.round.time_ns, attempts=1)
                     outcome.pop.uid = event.add.pod.metadata.uid
                     outcome.pop.cycle = self._cycles
                     outcome.bind.node_name = NODE
@@ -160,7 +160,7 @@ def unknown_node(
     _scheduler: StrangeScheduler, response: rpc.RunRoundResponse, _: grpc.ServicerContext
 ) -> bytes:
     """Bind to a node that the cluster does not have."""
-    response.outcomes[0].outcomes[0].bind.node_name = "nowhere"
+    response.rounds[0].outcomes[0].bind.node_name = "nowhere"
     return response.SerializeToString()
 
 

@@ -36,7 +36,7 @@ class StrangeQueue(grpc.GenericRpcHandler):
 
     def _create(self, _context: grpc.ServicerContext) -> bytes:
         self._sessions += 1
-        return pb.Session(session=f"s{self._sessions}").SerializeToString()
+        return pb.Session(session_id=f"s{self._sessions}").SerializeToString()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         """Return the handler of a method, None for one that is not served."""

@@ -31,6 +31,7 @@ BACKOFF_S = 4
 HEADS = 10
 PLUGIN = "Fit"
 APPLIED, WOULD_BLOCK = queue_pb2.OUTCOME_CODE_APPLIED, queue_pb2.OUTCOME_CODE_WOULD_BLOCK
+CLOSED = queue_pb2.OUTCOME_CODE_CLOSED
 NOT_NEXT, UNKNOWN_POP = queue_pb2.OUTCOME_CODE_NOT_NEXT, queue_pb2.OUTCOME_CODE_UNKNOWN_POP
 CHECKS = session_checks(stream_level=3)
 POP = queue_pb2.Pop()
@@ -62,25 +63,41 @@ def commit(name: str, cycle: int, second: float = 0) -> Operation:
     return at(second, commit_pop=queue_pb2.CommitPop(pop=PopId(uid=f"uid-{name}", cycle=cycle)))
 
 
-def give_back(name: str, cycle: int, second: float = 0) -> Operation:
-    """Return the operation that returns a pod to the queue which PLUGIN has refused."""
-    failure = queue_pb2.Failure(unschedulable_plugins=[PLUGIN])
+def give_back(
+    name: str, cycle: int, second: float = 0, failure: queue_pb2.Failure | None = None
+) -> Operation:
+    """Return the operation that returns a pod to the queue which PLUGIN, or `failure`, refused."""
+    failure = failure or queue_pb2.Failure(unschedulable_plugins=[PLUGIN])
     pop = PopId(uid=f"uid-{name}", cycle=cycle)
     return at(second, add_unschedulable=queue_pb2.AddUnschedulable(pop=pop, failure=failure))
 
 
-def move(label: str, second: float) -> Operation:
-    """Return the operation that reports an event."""
-    return at(second, move=queue_pb2.Move(event=queue_pb2.ClusterEvent(label=label)))
+def hint(event: str, plugin: str = PLUGIN, **only_if: Any) -> queue_pb2.HintRegistration:
+    """Return a registration of a plugin, with a condition where there is one."""
+    condition = queue_pb2.HintCondition(**only_if) if only_if else None
+    return queue_pb2.HintRegistration(plugin=plugin, event=event, only_if=condition)
 
 
-def _waiting(client: ContractClient) -> CheckedSession:
-    """Return a session whose pods wait for a NodeAdd event and for their backoff."""
+def move(label: str, second: float, **more: Any) -> Operation:
+    """Return the operation that reports an event; `more` are fields of Move."""
+    event = queue_pb2.ClusterEvent(label=label)
+    if (changed := more.pop("changed", None)) is not None:
+        event.new_object.pod.CopyFrom(changed)
+    return at(second, move=queue_pb2.Move(event=event, **more))
+
+
+def _waiting(
+    client: ContractClient, *hints: queue_pb2.HintRegistration, pops_early: bool = False
+) -> CheckedSession:
+    """Return a session whose pods wait for events of `hints` and for their backoff.
+
+    Without hints, PLUGIN has registered for NodeAdd.
+    """
     config = queue_pb2.QueueConfig(
         initial_backoff_duration_ns=BACKOFF_S * SECOND_NS,
         max_backoff_duration_ns=10 * SECOND_NS,
-        pop_from_backoff_q=False,
-        hints=[queue_pb2.HintRegistration(plugin=PLUGIN, event="NodeAdd")],
+        pop_from_backoff_q=pops_early,
+        hints=hints or [hint("NodeAdd")],
     )
     return client.session(pb.CreateSessionRequest(config=config))
 
@@ -117,21 +134,54 @@ def _popped(session: CheckedSession, second: float = 0) -> tuple[str, int, int] 
     return _shown(pb.ApplyResponse(heads=[result.popped]))[0]
 
 
-@CHECKS.level(1)
+@CHECKS.level(1, rule=1)
 def pops_by_priority_and_age(client: ContractClient) -> None:
-    """Check pops, the heads that announce them, and sort_key."""
+    """Check that higher priorities come first, then older pods."""
+    session = client.session()
+    added = [add("a", 1), add("b", 5, 1), add("c", 1, 2), add("d", 5, 3)]
+    _done(session, *added)
+    in_order = [("b", 1, 1), ("d", 2, 1), ("a", 3, 1), ("c", 4, 1)]
+    expect("pops", [_popped(session, 4) for _ in in_order], in_order)
+
+
+@CHECKS.level(1, rule=1)
+def pops_by_sort_key(client: ContractClient) -> None:
+    """Check that keys are compared bytewise, smaller first, and equal ones by age."""
+    session = client.session()
+    keys = {"a": b"z", "b": b"k", "c": b"k\x00", "d": b"k"}
+    _done(session, *(add(name, 9 - len(key), 0, sort_key=key) for name, key in keys.items()))
+    pops = [_popped(session) for _ in keys]
+    expect("pops by sort_key", [pop and pop[0] for pop in pops], ["b", "d", "c", "a"])
+
+
+@CHECKS.level(1, rule=2)
+def shows_the_next_pods_as_heads(client: ContractClient) -> None:
+    """Check heads against the pops that follow, and that showing them pops none."""
+    session = client.session()
+    added = [add("a", 1), add("b", 5), add("c", 3), add("d", 2)]
+    answer = _apply(session, *added, heads=3)
+    expect("heads", _shown(answer), [("b", 1, 1), ("c", 2, 1), ("d", 3, 1)])
+    expect("heads again", _shown(_apply(session, heads=3)), _shown(answer))
+    expect("heads of a request for none", _shown(_apply(session, heads=0)), [])
+    in_order = [*_shown(answer), ("a", 4, 1)]
+    expect("pops", [_popped(session) for _ in in_order], in_order)
+
+
+@CHECKS.level(1, rule=3)
+def counts_cycles_and_reports_an_empty_queue(client: ContractClient) -> None:
+    """Check the cycles of pops, WOULD_BLOCK, and CLOSED after Close."""
     session = client.session()
     expect("a pop of an empty queue", _popped(session), None)
-    added = [add("a", 1), add("b", 5, 1), add("c", 1, 2), add("d", 5, 3)]
-    in_order = [("b", 1, 1), ("d", 2, 1), ("a", 3, 1), ("c", 4, 1)]
-    expect("heads", _heads(session, *added), in_order)
-    expect("pops", [_popped(session, 4) for _ in range(5)], [*in_order, None])
-    keyed = client.session()
-    added = [add("a", 9, 0, sort_key=b"z"), add("b", 0, 0, sort_key=b"k")]
-    expect("heads by sort_key", _heads(keyed, *added), [("b", 1, 1), ("a", 2, 1)])
+    _done(session, add("a"), add("b"))
+    expect("a pop", _popped(session), ("a", 1, 1))
+    expect("the next pop", _popped(session), ("b", 2, 1))
+    _done(session, add("c"), at(0, close=Empty()))
+    expect("a pop of a queue that is closed and has a pod", _popped(session), ("c", 3, 1))
+    result = only("results", _apply(session, at(0, pop=POP)).results)
+    expect("results[0].code of a queue that is closed and empty", result.code, CLOSED)
 
 
-@CHECKS.level(1)
+@CHECKS.level(1, rule=4)
 def forgets_deleted_pods(client: ContractClient) -> None:
     """Check waiting, popped and unknown pods, and one that is updated."""
     session = client.session()
@@ -147,23 +197,78 @@ def forgets_deleted_pods(client: ContractClient) -> None:
     expect("heads", _shown(answer), [("a", 2, 1)])
 
 
-@CHECKS.level(2)
-def waits_for_an_event_and_for_its_backoff(client: ContractClient) -> None:
-    """Check that only an event of its plugin moves a pod, and its backoff grows by attempts."""
+@CHECKS.level(2, rule=5)
+def keeps_refused_pods(client: ContractClient) -> None:
+    """Check that one waits without an event, counts its attempts, and is deleted as others."""
+    session = _waiting(client)
+    _done(session, add("a", 1), add("b"), commit("a", 1), commit("b", 2))
+    heads = _heads(session, give_back("a", 1), give_back("b", 2), at(20, flush_backoff=Empty()))
+    expect("heads while refused pods wait", heads, [])
+    heads = _heads(session, at(21, delete_pod=ref("a")), move("NodeAdd", 21))
+    expect("heads after an event, and after one pod's deletion", heads, [("b", 3, 2)])
+
+
+@CHECKS.level(2, rule=6)
+def moves_pods_by_the_events_of_their_plugins(client: ContractClient) -> None:
+    """Check that other events move no pod, and broader registrations and unlisted plugins do."""
+    session = _waiting(
+        client, hint("NodeAdd"), hint("NodeUpdate", "Broad"), hint("*", "Any"), hint("PodAdd", "No")
+    )
+    plugins = {"a": PLUGIN, "b": "Broad", "c": "Any", "d": "No", "e": "Unlisted"}
+    for cycle, (name, plugin) in enumerate(plugins.items(), 1):
+        failure = queue_pb2.Failure(unschedulable_plugins=[plugin])
+        _done(session, add(name), commit(name, cycle), give_back(name, cycle, failure=failure))
+    for second, label, moved in (
+        (30, "NodeUpdateNodeTaint", ["b", "c", "e"]),
+        (31, "NodeAdd", ["a", "b", "c", "e"]),
+    ):
+        names = [name for name, _, _ in _heads(session, move(label, second))]
+        expect(f"heads after {label}", names, moved)
+
+
+@CHECKS.level(2, rule=6)
+def reads_the_conditions_of_registrations(client: ContractClient) -> None:
+    """Check own_pod, new_labels and never."""
+    labels = meta_pb2.LabelSelector(match_labels={"ok": "yes"})
+    session = _waiting(
+        client,
+        hint("UnscheduledPodUpdate", "Own", own_pod=True),
+        hint("UnscheduledPodUpdate", "Labels", new_labels=labels),
+        hint("UnscheduledPodUpdate", "Never", never=True),
+    )
+    for cycle, (name, plugin) in enumerate({"a": "Own", "b": "Labels", "c": "Never"}.items(), 1):
+        failure = queue_pb2.Failure(unschedulable_plugins=[plugin])
+        _done(session, add(name), commit(name, cycle), give_back(name, cycle, failure=failure))
+    other = pod("x")
+    heads = _heads(session, move("UnscheduledPodUpdate", 30, changed=other))
+    expect("heads after an update of another pod", heads, [])
+    other.metadata.labels["ok"] = "yes"
+    heads = _heads(session, move("UnscheduledPodUpdate", 30, changed=other))
+    expect("heads after an update with the labels", [name for name, _, _ in heads], ["b"])
+    heads = _heads(session, move("UnscheduledPodUpdate", 30, changed=pod("a")))
+    expect("heads after an update of the pod itself", [name for name, _, _ in heads], ["a", "b"])
+
+
+@CHECKS.level(2, rule=7)
+def backs_off_by_attempts(client: ContractClient) -> None:
+    """Check that the backoff doubles up to its limit, and next_wakeup_time_ns.
+
+    Only an event of its plugin moves the pod.
+    """
     session, second = _waiting(client), 0
     _done(session, add("a"))
     for attempt, backoff_s in ((1, 4), (2, 8), (3, 10)):
         expect("a pop", _popped(session, second), ("a", attempt, attempt))
         _done(session, give_back("a", attempt, second))
-        heads = _heads(session, move("PodDelete", second))
+        heads = _heads(session, move("PodDelete", second + 1))
         expect("heads after an event that moves no pod", heads, [])
-        answer = _done(session, move("NodeAdd", second))
+        answer = _done(session, move("NodeAdd", second + 1))
         expect("heads while the pod backs off", _shown(answer), [])
         due_ns = (second + backoff_s) * SECOND_NS
         if not due_ns <= answer.next_wakeup_time_ns <= due_ns + SECOND_NS:
-            seen = answer.next_wakeup_time_ns
+            wakeup_ns = answer.next_wakeup_time_ns
             raise CheckError(
-                f"next_wakeup_time_ns is {seen}, expected the first tick after {due_ns}"
+                f"next_wakeup_time_ns is {wakeup_ns}, expected the first tick after {due_ns}"
             )
         early = second + backoff_s - 1
         heads = _heads(session, at(early, flush_backoff=Empty()))
@@ -173,7 +278,16 @@ def waits_for_an_event_and_for_its_backoff(client: ContractClient) -> None:
         expect("heads after the backoff", heads, [("a", attempt + 1, attempt + 1)])
 
 
-@CHECKS.level(2)
+@CHECKS.level(2, rule=8)
+def pops_a_pod_that_backs_off_where_none_is_active(client: ContractClient) -> None:
+    """Check pop_from_backoff_q, which is on unless it is set to false."""
+    session = _waiting(client, pops_early=True)
+    _done(session, add("a"), commit("a", 1), give_back("a", 1))
+    heads = _heads(session, move("NodeAdd", 1), add("b", 0, 1))
+    expect("heads while a pod backs off", heads, [("b", 2, 1), ("a", 3, 2)])
+
+
+@CHECKS.level(2, rule=9)
 def notices_an_event_during_an_attempt(client: ContractClient) -> None:
     """Check that a pod refused after the event that helps it does not wait for another."""
     session = _waiting(client)
@@ -183,21 +297,92 @@ def notices_an_event_during_an_attempt(client: ContractClient) -> None:
     expect("heads", _heads(session, at(30, flush_backoff=Empty())), [("a", 2, 2)])
 
 
-@CHECKS.level(2)
-def moves_leftover_and_activated_pods(client: ContractClient) -> None:
-    """Check pods that are moved after max_unschedulable_ns, or at once."""
+@CHECKS.level(2, rule=10)
+def moves_leftover_pods(client: ContractClient) -> None:
+    """Check pods that are moved after max_unschedulable_duration_ns, and the wakeup for it."""
     session = _waiting(client)
-    _done(session, add("a"), commit("a", 1), give_back("a", 1))
+    answer = _done(session, add("a"), commit("a", 1), give_back("a", 1))
+    if not 300 * SECOND_NS <= answer.next_wakeup_time_ns <= 330 * SECOND_NS:
+        wakeup_ns = answer.next_wakeup_time_ns
+        raise CheckError(
+            f"next_wakeup_time_ns is {wakeup_ns}, expected the tick after five minutes"
+        )
     heads = _heads(session, at(290, flush_leftover=Empty()))
     expect("heads before five minutes", heads, [])
     heads = _heads(session, at(330, flush_leftover=Empty()), at(330, flush_backoff=Empty()))
     expect("heads after five minutes", heads, [("a", 2, 2)])
-    _done(session, commit("a", 2, 331), give_back("a", 2, 331))
-    heads = _heads(session, at(331, activate=queue_pb2.Activate(pods=[ref("a")])))
-    expect("heads after Activate", heads, [("a", 3, 3)])
 
 
-@CHECKS.level(3)
+@CHECKS.level(2, rule=11)
+def activates_pods_at_once(client: ContractClient) -> None:
+    """Check that neither events nor backoffs are waited for."""
+    session = _waiting(client)
+    _done(session, add("a"), commit("a", 1), give_back("a", 1))
+    heads = _heads(session, at(0, activate=queue_pb2.Activate(pods=[ref("a"), ref("x")])))
+    expect("heads after Activate", heads, [("a", 2, 2)])
+
+
+@CHECKS.level(2, rule=12)
+def moves_the_pods_that_a_move_selects(client: ContractClient) -> None:
+    """Check priority_at_most and all_but."""
+    session = _waiting(client)
+    for cycle, (name, priority) in enumerate({"a": 9, "b": 5, "c": 1, "d": 0}.items(), 1):
+        _done(session, add(name, priority), commit(name, cycle), give_back(name, cycle))
+    moved = move("NodeAdd", 30, priority_at_most=5, all_but=ref("c"))
+    names = [name for name, _, _ in _heads(session, moved)]
+    expect("heads after a move of priorities up to 5 but for c", names, ["b", "d"])
+
+
+@CHECKS.level(2, rule=13)
+def tries_pods_again_after_errors_and_pending(client: ContractClient) -> None:
+    """Check that an error waits for no event, and that a Pending pod does not back off."""
+    session = _waiting(client, hint("NodeAdd", "Holds"))
+    _done(session, add("a"), commit("a", 1), give_back("a", 1, 0, queue_pb2.Failure(error=True)))
+    heads = _heads(session, at(20, flush_backoff=Empty()))
+    expect("heads after the backoff of an error", heads, [("a", 2, 2)])
+    held = queue_pb2.Failure(pending_plugins=["Holds"])
+    _done(session, commit("a", 2, 20), give_back("a", 2, 20, held))
+    heads = _heads(session, move("NodeAdd", 20))
+    expect("heads after the event of a plugin that returned Pending", heads, [("a", 3, 3)])
+
+
+@CHECKS.level(2, rule=14)
+def holds_gated_pods(client: ContractClient) -> None:
+    """Check that a gated pod is not active, and becomes so by what follows the gate's removal."""
+    session = _waiting(client)
+    heads = _heads(session, add("a", 0, 0, gates=["Gate"]), add("b"))
+    expect("heads beside a gated pod", heads, [("b", 1, 1)])
+    _done(session, commit("b", 1), at(0, done=PopId(uid="uid-b", cycle=1)))
+    opened = queue_pb2.SetGates(pod=ref("a"))
+    heads = _heads(session, at(1, set_gates=opened))
+    expect("heads after SetGates, which moves no pod", heads, [])
+    heads = _heads(session, at(2, activate=queue_pb2.Activate(pods=[ref("a")])))
+    expect("heads after Activate of a pod without gates", heads, [("a", 2, 1)])
+
+
+@CHECKS.level(2, rule=15)
+def moves_pods_by_assigned_pods(client: ContractClient) -> None:
+    """Check that pods move whose required affinity term the assigned pod matches."""
+    session = _waiting(client, hint("AssignedPodAdd"))
+    near = pod("a")
+    affinity = near.spec.affinity.pod_affinity
+    term = affinity.required_during_scheduling_ignored_during_execution.add()
+    term.topology_key = "kubernetes.io/hostname"
+    term.label_selector.match_labels["app"] = "db"
+    _done(session, at(0, add=queue_pb2.Add(pod=near)), add("b"))
+    _done(session, commit("a", 1), give_back("a", 1), commit("b", 2), give_back("b", 2))
+    assigned = pod("x")
+    assigned.spec.node_name = "n"
+    added = queue_pb2.AssignedPodAdd(pod=assigned)
+    heads = _heads(session, at(30, assigned_pod_add=added))
+    expect("heads after another pod was assigned", heads, [])
+    assigned.metadata.labels["app"] = "db"
+    added.pod.CopyFrom(assigned)
+    heads = _heads(session, at(31, assigned_pod_add=added))
+    expect("heads after a pod of the affinity term was assigned", heads, [("a", 3, 2)])
+
+
+@CHECKS.level(3, rule=16)
 def commits_a_pop_only_if_it_is_next(client: ContractClient) -> None:
     """Check uid and cycle, and that nothing after it in the batch is applied."""
     session = client.session()
@@ -211,31 +396,43 @@ def commits_a_pop_only_if_it_is_next(client: ContractClient) -> None:
     answer = _apply(session, commit("a", 1), commit("c", 2), commit("b", 2))
     expect("applied", answer.applied, 1)
     expect("heads after a part of a batch", _shown(answer), [("b", 2, 1), ("c", 3, 1)])
-    result = only("results", _apply(session, give_back("b", 1)).results)
-    expect("results[0].code of a pop that is not in flight", result.code, UNKNOWN_POP)
 
 
-@CHECKS.level(3)
+@CHECKS.level(3, rule=17)
+def takes_back_pods_in_flight_alone(client: ContractClient) -> None:
+    """Check UNKNOWN_POP for a pod that waits, and for one that was returned."""
+    session = client.session()
+    _done(session, add("a", 9), add("b"), commit("a", 1))
+    for operation in (give_back("b", 1), give_back("a", 2), give_back("x", 1)):
+        result = only("results", _apply(session, operation).results)
+        expect("results[0].code of a pop that is not in flight", result.code, UNKNOWN_POP)
+    _done(session, give_back("a", 1))
+    result = only("results", _apply(session, give_back("a", 1)).results)
+    expect("results[0].code of a pop that was returned before", result.code, UNKNOWN_POP)
+
+
+@CHECKS.level(3, rule=18)
 def commits_refusals_as_one_by_one(client: ContractClient) -> None:
     """Check CommitUnschedulable against CommitPop and AddUnschedulable of each pod."""
-    together, single = client.session(), client.session()
+    hints = (hint("NodeAdd"), hint("PodAdd", "Other"))
+    together, single = _waiting(client, *hints), _waiting(client, *hints)
     for session in (together, single):
         _done(session, add("a", 9), add("b", 5), add("c", 1))
     uids = ["uid-a", "uid-b", "uid-nobody", "uid-c"]
-    failure = queue_pb2.Failure(unschedulable_plugins=[PLUGIN])
-    refusals = queue_pb2.CommitUnschedulable(uids=uids, first_cycle=1, failures=[failure])
-    refusals.failure_indexes.extend([0] * len(uids))
+    failures = [queue_pb2.Failure(unschedulable_plugins=[name]) for name in (PLUGIN, "Other")]
+    refusals = queue_pb2.CommitUnschedulable(uids=uids, first_cycle=1, failures=failures)
+    refusals.failure_indexes.extend([0, 1, 0, 0])
     answer = _apply(together, at(1, commit_unschedulable=refusals))
     result = only("results", answer.results)
     expect("results[0]", (result.code, result.pods, answer.applied), (NOT_NEXT, 2, 0))
-    for name, cycle in (("a", 1), ("b", 2)):
-        one_by_one = _done(single, commit(name, cycle, 1), give_back(name, cycle, 1))
+    for name, cycle, failure in (("a", 1, failures[0]), ("b", 2, failures[1])):
+        one_by_one = _done(single, commit(name, cycle, 1), give_back(name, cycle, 1, failure))
     expect("heads after refusals", _shown(answer), _shown(one_by_one))
     later = [move("NodeAdd", 2), at(60, flush_backoff=Empty())]
     expect_same("a response after refusals", _done(together, *later), _done(single, *later))
 
 
-@CHECKS.level(3)
+@CHECKS.level(3, rule=19)
 def keeps_nominations(client: ContractClient) -> None:
     """Check that a head has its pod's node, until the nomination ends."""
     session = client.session()
@@ -245,9 +442,12 @@ def keeps_nominations(client: ContractClient) -> None:
     ended = [at(1, delete_nomination=ref(name)) for name in ("a", "x")]
     has_node = _done(session, *ended).heads[0].HasField("nominated_node_name")
     expect("heads[0].nominated_node_name is set", has_node, wanted=False)
+    again = [at(2, nominate=nominate), at(2, delete_pod=ref("a")), add("a", 0, 2)]
+    has_node = _done(session, *again).heads[0].HasField("nominated_node_name")
+    expect("nominated_node_name of a pod that was deleted and added", has_node, wanted=False)
 
 
-@CHECKS.level(4)
+@CHECKS.level(4, rule=20)
 def shows_the_sub_queue_of_each_pod(client: ContractClient) -> None:
     """Check GetState, and WatchPending's counts."""
     session = client.session()
@@ -274,7 +474,7 @@ def shows_the_sub_queue_of_each_pod(client: ContractClient) -> None:
     expect("WatchPending's counts", counts, dict.fromkeys(expected.values(), 1))
 
 
-@CHECKS.level(5)
+@CHECKS.level(5, rule=21)
 def lets_callers_form_heads(client: ContractClient) -> None:
     """Check that while no pod waits the next are those added, in QueueSort's order."""
     session = client.session()
@@ -284,7 +484,7 @@ def lets_callers_form_heads(client: ContractClient) -> None:
     _done(session, add("b", 1, 1), add("c", 5, 1), commit("c", 2, 1), commit("b", 3, 1))
 
 
-@CHECKS.level(5)
+@CHECKS.level(5, rule=22)
 def lets_pods_pass_through(client: ContractClient) -> None:
     """Check PassThrough against Add, CommitPop, Done and Delete of each pod."""
     counted, single = client.session(), client.session()
@@ -302,7 +502,7 @@ def lets_pods_pass_through(client: ContractClient) -> None:
     expect("results of PassThrough while a pod is active", codes, [NOT_NEXT])
 
 
-@CHECKS.level(5)
+@CHECKS.level(5, rule=23)
 def returns_the_pods_of_an_owner_that_stops(client: ContractClient) -> None:
     """Check ReleaseOwner in a live session, and leases that are renewed or run out."""
     config = queue_pb2.QueueConfig(lease_duration_ns=30 * SECOND_NS)
