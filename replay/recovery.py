@@ -195,14 +195,25 @@ class Recovery:
         try:
             self._services.reopen(point)
         except ServiceLostError as error:
-            self.recover(error, point, -1)
+            self._bring_back(error, point, -1)
 
-    def recover(self, lost: ServiceLostError, point: ResumePoint, instants: int) -> None:
-        """Open new sessions at `point` after a service was lost at instant number `instants`.
+    def recover(
+        self, lost: ServiceLostError, run: RunDirectory, point: ResumePoint, instants: int
+    ) -> ResumePoint:
+        """Open new sessions after a service was lost at instant number `instants`.
 
+        They are as at `point`, or as at the run's beginning if its files have changed since; the
+        files are cut to that, once the service is back: else the run keeps what it has written.
         Raises `lost` where the services do not come back in time, and where this instant cannot be
         passed; BackendError if a child process does not start or a checkpoint is refused.
         """
+        self._bring_back(lost, point, instants)
+        position = gone_back(run, point, self._notice)
+        if position is not point:
+            self.reopen(position)
+        return position
+
+    def _bring_back(self, lost: ServiceLostError, point: ResumePoint, instants: int) -> None:
         self._times = self._times + 1 if instants <= self._instants else 1
         self._instants = max(instants, self._instants)
         wait_s = self._wait_s

@@ -128,11 +128,7 @@ def run_replay(
                     attempt.play(records, progress)
                     break
             except ServiceLostError as error:
-                # The files are cut once the service is back; else the run keeps what it wrote.
-                recovery.recover(error, attempt.point, attempt.replay.instants)
-                point = gone_back(run, attempt.point, notice)
-                if point is not attempt.point:
-                    recovery.reopen(point)
+                point = recovery.recover(error, run, attempt.point, attempt.replay.instants)
                 records = open_records()
             except UnforeseenRejectionError as error:
                 point = gone_back(run, attempt.point, notice)
