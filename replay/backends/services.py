@@ -186,7 +186,7 @@ class _Session(Generic[Request, Answer]):
 
     def _answers_calls(self) -> bool:
         """Return whether the service answers a call that every service serves, and soon."""
-        request = session_pb2.DeleteSessionRequest(session=_UNKNOWN_SESSION)
+        request = session_pb2.DeleteSessionRequest(session_id=_UNKNOWN_SESSION)
         try:
             self._stub.DeleteSession(request, timeout=min(self._timeouts.call, _SOON_S))
         except grpc.RpcError as error:

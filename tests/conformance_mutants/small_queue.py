@@ -132,7 +132,7 @@ class SmallQueue:
         uid = waiting.pod.metadata.uid
         head = queue_pb2.Head(
             pop=session_pb2.PopId(uid=uid, cycle=cycle),
-            attempts=1 if self.breaks(Breach.POPS_OLD_PODS_AT_ONCE) else attempts,
+            attempts=1 if self.breaks(Breach.COUNTS_NO_ATTEMPTS) else attempts,
             queued_time_ns=waiting.queued_ns,
         )
         if uid in self._nominated and not self.breaks(Breach.LOSES_NOMINATIONS):

@@ -260,9 +260,9 @@ def backs_off_by_attempts(client: ContractClient) -> None:
     for attempt, backoff_s in ((1, 4), (2, 8), (3, 10)):
         expect("a pop", _popped(session, second), ("a", attempt, attempt))
         _done(session, give_back("a", attempt, second))
-        heads = _heads(session, move("PodDelete", second + 1))
+        heads = _heads(session, move("PodDelete", second + 2))
         expect("heads after an event that moves no pod", heads, [])
-        answer = _done(session, move("NodeAdd", second + 1))
+        answer = _done(session, move("NodeAdd", second + 2))
         expect("heads while the pod backs off", _shown(answer), [])
         due_ns = (second + backoff_s) * SECOND_NS
         if not due_ns <= answer.next_wakeup_time_ns <= due_ns + SECOND_NS:
@@ -428,6 +428,13 @@ def commits_refusals_as_one_by_one(client: ContractClient) -> None:
     for name, cycle, failure in (("a", 1, failures[0]), ("b", 2, failures[1])):
         one_by_one = _done(single, commit(name, cycle, 1), give_back(name, cycle, 1, failure))
     expect("heads after refusals", _shown(answer), _shown(one_by_one))
+    swapped = queue_pb2.CommitUnschedulable(
+        uids=["uid-d", "uid-c"], first_cycle=3, failures=failures, failure_indexes=[0, 0]
+    )
+    listed = _apply(together, add("d", 0, 1), at(1, commit_unschedulable=swapped))
+    result = only("results", listed.results)
+    expect("results[0] of pods in another order", (result.code, result.pods), (NOT_NEXT, 0))
+    _done(single, add("d", 0, 1))
     later = [move("NodeAdd", 2), at(60, flush_backoff=Empty())]
     expect_same("a response after refusals", _done(together, *later), _done(single, *later))
 
