@@ -8,7 +8,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 from reprieve.kube.v1beta1 import affinity_pb2, node_pb2, pod_pb2
-from tests.conformance_mutants.scheduler_rules import Breach
+from tests.conformance_mutants.scheduler_rules import Breach, Difference
 
 Amounts = dict[str, Fraction]
 DECIMAL: Mapping[str, int] = {letter: 10 ** (3 * power) for power, letter in enumerate("kmgtpe", 1)}
@@ -38,14 +38,14 @@ class PodOnNode:
 
 
 class Fit:
-    """The filters; `broken` is the rule that they break."""
+    """The filters; `difference` is what they do in another way."""
 
-    def __init__(self, broken: Breach | None) -> None:
-        self._broken = broken
+    def __init__(self, difference: Difference | None) -> None:
+        self._difference = difference
 
     def breaks(self, *breaches: Breach) -> bool:
         """Return whether one of these rules is broken."""
-        return self._broken in breaches
+        return self._difference in breaches
 
     # Amounts
 

@@ -1,4 +1,4 @@
-"""The rules of a scheduler that the small one can break, each by its number in the documents."""
+"""What the small scheduler can do in another way: rules that it breaks, and freedom that it has."""
 
 from __future__ import annotations
 
@@ -175,3 +175,19 @@ class Breach(Enum):
     def __str__(self) -> str:
         """Return the test's name of it."""
         return f"{self.rule}-{self.name.lower()}"
+
+
+class Freedom(Enum):
+    """What the contract leaves to a scheduler."""
+
+    LEAVES_OUT_OPTIONAL = "leaves out what is optional"
+    TAKES_THE_LAST_NODE = "takes the last of several nodes"
+    HAS_NO_BACKOFF = "tries a pod again at once where an event helps"
+    ANSWERS_ONE_BY_ONE = "decides one pod in each answer"
+
+    def __str__(self) -> str:
+        """Return the test's name of it."""
+        return self.name.lower()
+
+
+Difference = Breach | Freedom

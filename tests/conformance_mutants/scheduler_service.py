@@ -18,7 +18,7 @@ from reprieve.kube.v1beta1 import object_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
 from reprieve.session.v1beta1 import session_pb2
-from tests.conformance_mutants.scheduler_rules import Breach
+from tests.conformance_mutants.scheduler_rules import Breach, Difference
 from tests.conformance_mutants.small_scheduler import SmallScheduler
 
 LENGTH_BYTES = 4
@@ -53,16 +53,16 @@ class Session:
 
 
 class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer):
-    """Serves every RPC; `broken` is the rule that it breaks."""
+    """Serves every RPC; `difference` is what it does in another way."""
 
-    def __init__(self, broken: Breach | None = None) -> None:
-        self._broken = broken
+    def __init__(self, difference: Difference | None = None) -> None:
+        self._difference = difference
         self._sessions: dict[str, Session] = {}
         self._created = 0
-        self._shared = SmallScheduler(broken)
+        self._shared = SmallScheduler(difference)
 
     def _breaks(self, *breaches: Breach) -> bool:
-        return self._broken in breaches
+        return self._difference in breaches
 
     # Sessions
 
@@ -70,7 +70,7 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
         """Start a session with an empty cluster."""
         del request, context
         shares = self._breaks(Breach.SESSIONS_SHARE)
-        return self._opened(self._shared if shares else SmallScheduler(self._broken))
+        return self._opened(self._shared if shares else SmallScheduler(self._difference))
 
     def _opened(self, scheduler: SmallScheduler) -> rpc.Session:
         self._created += 1
@@ -254,7 +254,7 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
             requests = list(self._saved(chunks))
         except RefusedError as error:
             _abort(context, error)
-        scheduler = SmallScheduler(self._broken)
+        scheduler = SmallScheduler(self._difference)
         opened = self._opened(scheduler)
         session = self._sessions[opened.session_id]
         for request in () if self._breaks(Breach.RESTORES_EMPTY) else requests:

@@ -16,7 +16,7 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from tests.conformance_mutants.scheduler_fit import Fit, PodOnNode, Refusal
-from tests.conformance_mutants.scheduler_rules import Breach
+from tests.conformance_mutants.scheduler_rules import Breach, Difference, Freedom
 
 SECOND_NS = 10**9
 BACKOFF_MAX_NS = 10 * SECOND_NS
@@ -46,10 +46,11 @@ class Assumed:
 
 
 class SmallScheduler:
-    """One session's cluster and pending pods; `broken` is the rule that it breaks."""
+    """One session's cluster and pending pods; `difference` is what it does in another way."""
 
-    def __init__(self, broken: Breach | None = None) -> None:
-        self._fit = Fit(broken)
+    def __init__(self, difference: Difference | None = None) -> None:
+        self._freedom = difference
+        self._fit = Fit(difference)
         self.breaks = self._fit.breaks
         self.nodes: dict[str, node_pb2.Node] = {}
         self.pods: dict[str, pod_pb2.Pod] = {}
@@ -81,6 +82,8 @@ class SmallScheduler:
         size, pods_max = 0, round_.max_pods or len(self.pods)
         if self.breaks(Breach.IGNORES_MAX_PODS):
             pods_max = len(self.pods)
+        if self._freedom is Freedom.ANSWERS_ONE_BY_ONE:
+            pods_max = 1
         while due := self._due(round_.time_ns):
             is_large = size > ANSWER_BYTES_MAX and not self.breaks(Breach.ANSWERS_WHOLE)
             if len(outcomes.outcomes) == pods_max or is_large:
@@ -141,6 +144,11 @@ class SmallScheduler:
         again = self.breaks(Breach.COMES_AGAIN)
         outcome.first_enqueued_time_ns = pending.queued_ns if again else pending.first_ns
         backoff_ns = min(SECOND_NS << min(pending.attempts - 1, 10), BACKOFF_MAX_NS)
+        if self._freedom is Freedom.HAS_NO_BACKOFF:
+            backoff_ns = 0
+        if self._freedom is Freedom.LEAVES_OUT_OPTIONAL:
+            outcome.ClearField("first_enqueued_time_ns")
+            outcome.ClearField("queued_time_ns")
         pending.queued_ns, pending.not_before_ns = now_ns, now_ns + backoff_ns
         pending.is_ready = False
         refusals = self.judge(self.pods[uid])
@@ -158,10 +166,15 @@ class SmallScheduler:
 
     def _bind(self, outcome: scheduler_pb2.Outcome, feasible: Sequence[str]) -> None:
         uid, bind = outcome.pop.uid, outcome.bind
+        if self._freedom is Freedom.TAKES_THE_LAST_NODE:
+            feasible = feasible[::-1]
         bind.node_name = feasible[0]
         bind.evaluated_nodes, bind.feasible_nodes = len(self.nodes), len(feasible)
         if self.breaks(Breach.COUNTS_TOO_MANY_NODES):
             bind.feasible_nodes = len(self.nodes) + 1
+        if self._freedom is Freedom.LEAVES_OUT_OPTIONAL:
+            bind.ClearField("evaluated_nodes")
+            bind.ClearField("feasible_nodes")
         self.assumed[uid] = Assumed(feasible[0], outcome.pop.cycle, self.pending.pop(uid))
         self._unconfirmed[uid] = feasible[0]
 
@@ -256,6 +269,8 @@ class SmallScheduler:
         ]
         if not candidates:
             return None
+        if self._freedom is Freedom.TAKES_THE_LAST_NODE:
+            candidates.reverse()
         best = min(candidates, key=lambda it: (it.budget_violations, len(it.victims)))
         if self.breaks(Breach.PREEMPTS_ELSEWHERE) and len(candidates) > 1:
             best.node_name = next(it.node_name for it in candidates if it is not best)

@@ -11,7 +11,7 @@ import pytest
 
 from replay.conform.contract.checks import FAILED, PASSED, ContractReport, run_checks
 from replay.conform.contract.scheduler.contract import SCHEDULER
-from tests.conformance_mutants.scheduler_rules import Breach
+from tests.conformance_mutants.scheduler_rules import Breach, Difference, Freedom
 from tests.conformance_mutants.scheduler_service import SmallSchedulerService, serving
 
 pytestmark = pytest.mark.e2e
@@ -19,18 +19,19 @@ DOCS = Path(__file__).resolve().parents[2] / "docs"
 RULES = {check.rule for check in SCHEDULER.checks}
 
 
-def report_of(broken: Breach | None, rule: str = "") -> ContractReport:
+def report_of(difference: Difference | None, rule: str = "") -> ContractReport:
     """Return the results of all checks, or of a rule's, of the small scheduler."""
     checks = [check for check in SCHEDULER.checks if rule in {"", check.rule}]
     contract = dataclasses.replace(SCHEDULER, checks=checks)
-    service = SmallSchedulerService(broken)
+    service = SmallSchedulerService(difference)
     with serving(service) as address, grpc.insecure_channel(address) as channel:
         return run_checks(contract, channel, address)
 
 
-def test_the_small_scheduler_keeps_every_rule() -> None:
-    """All checks pass where no rule is broken."""
-    report = report_of(None)
+@pytest.mark.parametrize("freedom", [None, *Freedom], ids=str)
+def test_a_scheduler_that_keeps_every_rule_passes(freedom: Freedom | None) -> None:
+    """Whatever it does with what the contract leaves to it."""
+    report = report_of(freedom)
     assert {result.check: result.text for result in report.results if result.result != PASSED} == {}
 
 
