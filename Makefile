@@ -113,7 +113,7 @@ torture: $(STAMP) ## kills, cuts, mutated files and checkpoints, a million messa
 	$(BIN)/python -m tests.torture.hostile --count 117 --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.soak --for 1h
 
-test-languages: $(STAMP) ## examples in JavaScript and Go, generated code, an OTLP receiver; needs node, npm, go, protoc
+test-languages: $(STAMP) ## examples in JavaScript, Go and C++, generated code, an OTLP receiver; needs node, npm, go, g++, protoc
 	$(BIN)/python -m pytest -n 2 --dist loadfile -m languages --durations 5 tests/languages
 
 demo: $(STAMP) ## replay the two bundled traces and show what happened

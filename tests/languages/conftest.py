@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT
-from tests.languages.programs import GO_TOOLS, NODE_TOOLS, installed, needs, run
+from tests.languages.programs import CPP_TOOLS, GO_TOOLS, NODE_TOOLS, installed, needs, run
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +35,17 @@ def go_scheduler(tmp_path_factory: pytest.TempPathFactory) -> Path:
     environment = os.environ | {"OUT": str(out), "PROTOS": str(ROOT / "protos")}
     run([str(script), "test"], folder=out, env=environment)
     return out / "first-fit-go"
+
+
+@pytest.fixture(scope="session")
+def cpp_scheduler(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build the scheduler in C++ and return the program."""
+    needs(*CPP_TOOLS)
+    out = tmp_path_factory.mktemp("cpp")
+    script = ROOT / "examples" / "schedulers" / "first-fit-cpp" / "build.sh"
+    environment = os.environ | {"OUT": str(out), "PROTOS": str(ROOT / "protos")}
+    run(["sh", str(script)], folder=out, env=environment)
+    return out / "first-fit-cpp"
 
 
 @pytest.fixture(scope="session")

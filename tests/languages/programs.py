@@ -18,6 +18,7 @@ from tests.e2e.replays import ROOT
 
 NODE_TOOLS = ("node", "npm", "npx")
 GO_TOOLS = ("go", "protoc", "protoc-gen-go", "protoc-gen-go-grpc")
+CPP_TOOLS = ("g++", "protoc", "grpc_cpp_plugin", "pkg-config")
 _QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=0")
 _SECONDS = 300
 

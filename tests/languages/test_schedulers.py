@@ -1,4 +1,4 @@
-"""Schedulers in JavaScript and Go take the place of ours in a replay."""
+"""Schedulers in JavaScript, Go and C++ take the place of ours in a replay."""
 
 from __future__ import annotations
 
@@ -33,6 +33,13 @@ def go(go_scheduler: Path) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
+def cpp(cpp_scheduler: Path) -> Iterator[str]:
+    """Start first-fit-cpp and return its address."""
+    with serving(str(cpp_scheduler)) as here:
+        yield here
+
+
+@pytest.fixture(scope="module")
 def over_queue(examples: Path) -> Iterator[str]:
     """Start our queue and queue-node over it; return the scheduler's address."""
     starter = Starter()
@@ -46,7 +53,7 @@ def over_queue(examples: Path) -> Iterator[str]:
         starter.wait()
 
 
-@pytest.fixture(scope="module", params=["node_scheduler", "go", "over_queue"])
+@pytest.fixture(scope="module", params=["node_scheduler", "go", "cpp", "over_queue"])
 def scheduler(request: pytest.FixtureRequest) -> str:
     """Return the address of each of them."""
     address: str = request.getfixturevalue(request.param)
@@ -84,15 +91,16 @@ def test_a_scheduler_reaches_the_level_of_its_readme(scheduler: str, tmp_path: P
     assert level_of(tmp_path, "scheduler", scheduler) == 2
 
 
-def test_both_languages_decide_the_same(
-    node_scheduler: str, go: str, crowded: Path, tmp_path: Path
+def test_all_languages_decide_the_same(
+    node_scheduler: str, go: str, cpp: str, crowded: Path, tmp_path: Path
 ) -> None:
     """First fit has no ties: where too many pods come, the same ones are left."""
-    for name, address in (("node", node_scheduler), ("go", go)):
+    for name, address in (("node", node_scheduler), ("go", go), ("cpp", cpp)):
         replay(tmp_path, crowded, name, "--scheduler", address, *MOST_CROWDED)
-    compared = reprieve(tmp_path, "compare", "node", "go").stdout
-    assert "parts" not in compared
-    assert "0 equal decisions" not in compared
+    for name in ("go", "cpp"):
+        logs = [(tmp_path / run / "decisions.jsonl").read_bytes() for run in ("node", name)]
+        assert logs[0] == logs[1]
+    assert logs[0].count(b"\n") > 7064
 
 
 def test_ours_and_theirs_are_compared(go: str, crowded: Path, tmp_path: Path) -> None:
