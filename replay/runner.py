@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter_ns
 
+from replay.backends.audit import Audit, open_audit
 from replay.backends.processes import Compiling
 from replay.backends.services import EvictionService, SchedulerService
-from replay.errors import BackendError, RunError, ServiceLostError
+from replay.errors import BackendError, ConfigurationError, RunError, ServiceLostError
 from replay.recovery import (
     Checkpointer,
     Recovery,
@@ -205,6 +206,7 @@ class _Attempt:
         if eviction is not None:
             eviction.follow(self.recorder.traceparent)
         timed = _TimedEviction(eviction, self.recorder) if eviction is not None else None
+        audit, not_audited = _opened_audit(settings, scheduler)
         self.replay = Replay(
             scheduler,
             timed,
@@ -216,9 +218,14 @@ class _Attempt:
             cluster=Cluster(scheduler.names),
             usage=settings.usage,
             kubelet=_kubelet_memory(settings.eviction),
+            audit=audit,
         )
+        self._audit, self._not_audited = audit, not_audited
         self._ahead = LookAhead(self.replay, scheduler, opens_windows=recovery.opens_windows)
         restore(self.replay, point)
+        if audit is not None and point.rounds:
+            pods = self.replay.cluster.pods.values()
+            audit.catch_up(run.rounds(), {pod.uid: pod.node_name for pod in pods if pod.node_name})
         every_ns = settings.checkpoint_every_ns
         self._checkpointer = Checkpointer(run, services, point, every_ns, notice)
         self._growth = RunGrowth(run.path, lambda text: notice(f"Warning: {text}"))
@@ -257,6 +264,9 @@ class _Attempt:
 
     def summary(self, end_ns: int) -> Summary:
         """Return the figures of the run, which ended at `end_ns`."""
+        not_audited = self._not_audited or (self._audit.stopped if self._audit else "")
+        if not_audited:
+            self.replay.journal.note("audit", _NOT_AUDITED.format(not_audited))
         return summarize(
             self.recorder.tally,
             run=str(self._settings.run_path or self._run.path),
@@ -272,6 +282,27 @@ class _Attempt:
             messages=self.replay.stream.messages - self._ahead.rounds_ahead,
             windows_ended=self._ahead.ended,
         )
+
+
+_NOT_AUDITED = (
+    "the scheduler's placements are not checked by our filters, or not all of them: {}. Invalid "
+    "ones are found only where a kubelet rejects the pod"
+)
+
+
+def _opened_audit(
+    settings: ReplaySettings, scheduler: SchedulerService
+) -> tuple[Audit | None, str]:
+    """Return the audit of the scheduler's decisions, or None and why there is none ("": by choice).
+
+    Our own scheduler, if this replay has started it, decides by the same filters.
+    """
+    if not settings.audits:
+        return None, ""
+    try:
+        return open_audit(settings.scheduler, scheduler.names), ""
+    except ConfigurationError as error:
+        return None, str(error)
 
 
 class _TimedEviction:

@@ -224,6 +224,12 @@ class ReplaySettings:
         metavar="HOST:PORT",
         help="A running scheduler service, which has its own queue. Default: child processes.",
     )
+    no_audit: bool = _services(
+        "--no-audit",
+        is_flag=True,
+        help="With --scheduler: do not check its placements and preemptions by our filters.",
+        stored=Stored("configuration.no_audit"),
+    )
     eviction_address: str = _services(
         "--eviction",
         default="",
@@ -329,6 +335,11 @@ class ReplaySettings:
             kubelet_configuration=self.kubelet_configuration or "",
             enforce_node_allocatable=[] if has_file else ["pods"],
         )
+
+    @property
+    def audits(self) -> bool:
+        """Return whether the scheduler's decisions are audited: of one that others have started."""
+        return bool(self.scheduler_address) and not self.no_audit
 
     @property
     def services(self) -> Mapping[str, str]:

@@ -1,5 +1,7 @@
 """All three services in this process, without sockets: the same servicers, the same messages.
 
+So is the audit of another scheduler's decisions, which is no service.
+
 Elsewhere services refer to each other by protos and addresses only; this module imports all three.
 """
 
@@ -9,19 +11,22 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Collection, Iterator
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import grpc
 
 from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
 from reprieve.queue.v1beta1 import queue_service_pb2_grpc
-from reprieve.scheduler.v1beta1 import scheduler_service_pb2_grpc
+from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from services.rpc.errors import UnavailableError
 from services.rpc.limits import UNLIMITED
 from services.rpc.local import LocalServer
 from services.rpc.server import interceptors
 from services.rpc.version import package_version
 from services.telemetry.service_spans import ServiceSpans
+
+if TYPE_CHECKING:
+    from services.scheduler.audit import PlacementAudit
 
 
 @contextlib.contextmanager
@@ -69,6 +74,26 @@ def in_process(
         if eviction:
             addresses["eviction"] = serve("eviction", _eviction)
         yield addresses
+
+
+def placement_audit(
+    config: scheduler_pb2.SchedulerConfig, scheduler_names: Collection[str]
+) -> PlacementAudit:
+    """Return the audit of a session that has that configuration and takes pods of those names.
+
+    Installed plugins are loaded.
+
+    Raises UnavailableError if one cannot be loaded, and FieldError for a configuration that our
+    scheduler would refuse.
+    """
+    from services.scheduler import out_of_tree  # noqa: PLC0415 - when needed
+    from services.scheduler.audit import PlacementAudit  # noqa: PLC0415 - when needed
+
+    plugins = os.environ.get(out_of_tree.PLUGINS_VARIABLE, "").split()
+    try:
+        return PlacementAudit(config, scheduler_names, plugins)
+    except out_of_tree.PluginLoadError as error:
+        raise UnavailableError(str(error)) from error
 
 
 def _queue(server: grpc.aio.Server) -> None:

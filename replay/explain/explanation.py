@@ -444,6 +444,10 @@ def later_decisions(entries: Iterable[trace_pb2.Decision], after: int) -> Iterat
             yield LaterDecision(at_ns=entry.time_ns, what=what)
 
 
+def _broken(violations: Iterable[trace_pb2.Violation]) -> str:
+    return ", ".join(f"{violation.cause}: {violation.message}" for violation in violations)
+
+
 def _later(observed: trace_pb2.Observed) -> str:
     match observed.WhichOneof("observed"):
         case "preempted":
@@ -456,6 +460,15 @@ def _later(observed: trace_pb2.Observed) -> str:
             return f"container {killed.container} OOM-killed at the limit of {killed.limit_of}"
         case "nominated" if not observed.nominated.node_name:
             return "its nomination was cleared"
+        case "invalid_placement":
+            broken = observed.invalid_placement.violations
+            return f"its node does not take it: {_broken(broken)}"
+        case "invalid_preemption":
+            broken = observed.invalid_preemption.violations
+            return f"its preemption breaks rules: {_broken(broken)}"
+        case "rejected":
+            rejected = observed.rejected
+            return f"rejected by the kubelet of {rejected.node_name}: {rejected.message}"
         case "started":
             return f"started on {observed.started.node_name}"
         case "finished":

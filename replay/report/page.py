@@ -37,6 +37,8 @@ _COUNTED = (
     "pending",
     "refused",
     "unavailable",
+    "invalid_placements",
+    "invalid_preemptions",
     "failed_attempts",
 )
 _NODES = "SELECT count(*) FROM nodes"
@@ -195,6 +197,11 @@ def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHe
     ]
     if counts["oom_killed"]:
         facts.insert(-2, ("OOM-killed", f"{counts['oom_killed']:,}"))
+    facts += [
+        (name.replace("_", " "), f"{counts[name]:,}")
+        for name in ("invalid_placements", "invalid_preemptions")
+        if counts[name]
+    ]
     described = [
         ("Trace", shown or "unknown"),
         ("Simulated", durations.simulated(source.end_ns - source.start_ns)),

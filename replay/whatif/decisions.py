@@ -38,6 +38,17 @@ _KINDS = {
     "created": _Kind("created {key}"),
     "finished": _Kind("finished {key}", ("phase",)),
     "removed": _Kind("removed {key} ({seen.cause})"),
+    "invalid_placement": _Kind(
+        "placed {key} on {seen.node_name}, where it does not fit ({seen.violations[0].cause})",
+        ("node_name",),
+    ),
+    "invalid_preemption": _Kind(
+        "preempted on {seen.node_name} for {key} against the rules ({seen.violations[0].cause})",
+        ("node_name",),
+    ),
+    "rejected": _Kind(
+        "rejected {key} on {seen.node_name} ({seen.reason})", ("node_name", "reason")
+    ),
     "refused": _Kind("refused to create {key}: {seen.message}"),
 }
 

@@ -212,6 +212,32 @@ class Journal:
             entry.observed.refused.owner.CopyFrom(owner)
         self._sink(entry)
 
+    def invalid(
+        self,
+        now_ns: int,
+        pod: PodRecord,
+        node_name: str,
+        violations: Iterable[tuple[str, str]],
+        *,
+        found_by: str = "audit",
+        is_preemption: bool = False,
+    ) -> None:
+        """Record that a scheduler's decision breaks rules: causes, each with a message."""
+        entry = self._entry(now_ns, pod.object_ref())
+        observed = entry.observed
+        invalid = observed.invalid_preemption if is_preemption else observed.invalid_placement
+        invalid.node_name, invalid.found_by = node_name, found_by
+        for cause, message in violations:
+            invalid.violations.add(cause=cause, message=message)
+        self._sink(entry)
+
+    def rejected(self, now_ns: int, pod: PodRecord, reason: str, message: str) -> None:
+        """Record that a kubelet does not admit a pod."""
+        entry = self._entry(now_ns, pod.object_ref())
+        rejected = entry.observed.rejected
+        rejected.node_name, rejected.reason, rejected.message = pod.node_name, reason, message
+        self._sink(entry)
+
     def started(self, now_ns: int, pod: PodRecord) -> None:
         """Record that a pod's containers run."""
         entry = self._entry(now_ns, pod.object_ref())

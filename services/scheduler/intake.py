@@ -20,6 +20,7 @@ from services.rpc.limits import UNLIMITED, Limits
 from services.scheduler import cluster_events
 from services.scheduler.batch import Batch, StepEncoder
 from services.scheduler.cluster_events import (
+    ClusterChange,
     PatchPod,
     PutBudget,
     PutNode,
@@ -232,30 +233,35 @@ class Intake:
         """Keep the message of an object that the core keeps by its value."""
         self.others[_other_key(message)] = message
 
-    def _take_change(self, timed: TimedChange) -> list[queue_pb2.Operation]:
-        steps: Sequence[QueueStep] = ()
-        old: pod_pb2.Pod | None = None
-        match timed.change:
+    def apply(self, change: ClusterChange) -> tuple[pod_pb2.Pod | None, Sequence[QueueStep]]:
+        """Apply a change to the core.
+
+        Return a pod's previous version, None where the queue needs none, and the queue's steps.
+        """
+        match change:
             case PutPod(pod=pod, message=message):
                 old = self.messages.get(pod.uid)
                 self.messages[pod.uid] = message
                 self.uids[pod.namespace, pod.name] = pod.uid
-                steps = self._core.put_pod(pod)
+                return old, self._core.put_pod(pod)
             case PatchPod():
-                old, steps = self._patch(timed.change)
+                return self._patch(change)
             case PutNode(node=node):
-                steps = self._core.put_node(node)
+                return None, self._core.put_node(node)
             case PutBudget(budget=budget):
-                steps = self._core.put_budget(budget)
+                return None, self._core.put_budget(budget)
             case PutObject(value=value, message=other):
-                steps = self._core.put_object(value)
                 self.keep(other)
+                return None, self._core.put_object(value)
             case RemoveObject(ref=ref):
-                steps = self._remove(ref)
-            case Tick():
-                steps = _flushes(timed.at_ns)
-            case UnreadObject():
-                pass
+                return None, self._remove(ref)
+            case Tick() | UnreadObject():
+                return None, ()
+
+    def _take_change(self, timed: TimedChange) -> list[queue_pb2.Operation]:
+        old, steps = self.apply(timed.change)
+        if isinstance(timed.change, Tick):
+            steps = _flushes(timed.at_ns)
         encoded = self.encoder.operation
         return [encoded(step, timed.at_ns, old) for step in steps if self._may_change_queue(step)]
 

@@ -5,7 +5,8 @@ hour after its last occurrence. Kubelets' Events about images, containers and pr
 simulated: a pod's start has one Event.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go and framework/preemption/executor.go;
-pkg/kubelet/events/event.go, kubelet_node_status.go and oom/oom_watcher_linux.go;
+pkg/kubelet/events/event.go, kubelet_node_status.go, kubelet.go (rejectPod) and
+oom/oom_watcher_linux.go;
 pkg/controller/controller_utils.go and statefulset/stateful_pod_control.go (messages);
 client-go tools/record/events_cache.go (counting);
 cmd/kube-apiserver --event-ttl (the hour).
@@ -141,18 +142,13 @@ def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
             preempted = observed.preempted
             text = f"Preempted by pod {preempted.by.uid} on node {preempted.node_name}"
             return _event(decision, pod, _NORMAL, "Preempted", text)
-        case "evicted":
-            host = observed.evicted.node_name
-            text = observed.evicted.message
-            return _event(decision, pod, _WARNING, "Evicted", text, "kubelet", host)
         case "oom_killed" if observed.oom_killed.limit_of == "node":
             host = observed.oom_killed.node_name
             about = ObjectReference(kind="Node", name=host)
             text = f"System OOM encountered, victim: {observed.oom_killed.container}"
             return _event(decision, about, _WARNING, "SystemOOM", text, "kubelet", host)
-        case "started":
-            host = observed.started.node_name
-            return _event(decision, pod, _NORMAL, "Started", "Started containers", "kubelet", host)
+        case "evicted" | "started" | "rejected" as kind:
+            return _of_pod_by_kubelet(decision, pod, kind)
         case "created":
             return _created(decision, observed.created.owner)
         case "refused" if observed.refused.HasField("owner"):
@@ -162,6 +158,19 @@ def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
         case "node_drain":
             return _cordon(decision, observed.node_drain.step)
     return None
+
+
+def _of_pod_by_kubelet(decision: trace_pb2.Decision, pod: ObjectReference, kind: str) -> KubeEvent:
+    """Return the Event of a kubelet about a pod that it has evicted, started or rejected."""
+    observed = decision.observed
+    host = getattr(observed, kind).node_name
+    if kind == "evicted":
+        text = observed.evicted.message
+        return _event(decision, pod, _WARNING, "Evicted", text, "kubelet", host)
+    if kind == "rejected":
+        rejected = observed.rejected
+        return _event(decision, pod, _WARNING, rejected.reason, rejected.message, "kubelet", host)
+    return _event(decision, pod, _NORMAL, "Started", "Started containers", "kubelet", host)
 
 
 def _created(decision: trace_pb2.Decision, owner: ObjectReference) -> KubeEvent:

@@ -51,7 +51,8 @@ class DecisionCounts:
 
     decisions: by kind, a field of reprieve.trace.v1beta1.Observed. nominations: those for a node,
     not the cleared ones. against_budget: preemptions that violated a disruption budget. evicted: by
-    signal. ended: by the pod's phase. refused_pods: those that admission refused.
+    signal. ended: by the pod's phase. refused_pods: those that admission refused. invalid_causes:
+    broken rules of invalid placements and preemptions, by kind (as decisions) and cause.
     """
 
     decisions: Counter[str] = field(default_factory=Counter)
@@ -60,6 +61,7 @@ class DecisionCounts:
     evicted: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     refused_pods: int = 0
+    invalid_causes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def count(self, kind: str, observed: trace_pb2.Observed) -> None:
         """Count a decision; `kind` is the field that is set."""
@@ -75,6 +77,9 @@ class DecisionCounts:
                 self.evicted[observed.evicted.signal or LOCAL_STORAGE] += 1
             case "refused":
                 self.refused_pods += observed.refused.pods
+            case "invalid_placement" | "invalid_preemption":
+                for violation in getattr(observed, kind).violations:
+                    self.invalid_causes[kind, violation.cause] += 1
 
     def add(self, other: DecisionCounts) -> None:
         """Add another pod's counts."""
@@ -84,6 +89,7 @@ class DecisionCounts:
         self.evicted.update(other.evicted)
         self.ended.update(other.ended)
         self.refused_pods += other.refused_pods
+        self.invalid_causes.update(other.invalid_causes)
 
     @property
     def bindings(self) -> int:
@@ -256,6 +262,18 @@ FIGURES: Mapping[str, Figure] = {
         "",
         lambda p, _: p.counts.decisions["oom_killed"],
         sql="SELECT count(*) FROM oom_kills",
+    ),
+    "invalid_placements": Figure(
+        "bindings to a node that the pod did not fit, found by the audit or by a kubelet",
+        "",
+        lambda p, _: p.counts.decisions["invalid_placement"],
+        sql="SELECT count(*) FROM decisions WHERE kind = 'invalidPlacement'",
+    ),
+    "invalid_preemptions": Figure(
+        "preemptions that a preemptor may not decide, found by the audit",
+        "",
+        lambda p, _: p.counts.decisions["invalid_preemption"],
+        sql="SELECT count(*) FROM decisions WHERE kind = 'invalidPreemption'",
     ),
     "failed_attempts": Figure(
         "scheduling attempts that bound nothing",

@@ -56,7 +56,9 @@ class Decided:
     oom_killed: kills of containers at a memory limit.
     eviction_not_judged: why no eviction could be decided, "" if one could.
     loops: controllers whose pods were evicted again and again. drains: of nodes.
-    refused: decisions that could not be carried out. refused_pods: pods that admission refused.
+    invalid_placements, invalid_preemptions: decisions that break rules; the causes of both, in
+    broken rules. refused: decisions that could not be carried out. refused_pods: pods that
+    admission refused.
     """
 
     bound: int
@@ -73,6 +75,10 @@ class Decided:
     loops: tuple[EvictionLoop, ...]
     drains: tuple[DrainedNode, ...]
     ended: tuple[NamedCount, ...]
+    invalid_placements: int
+    invalid_placement_causes: tuple[NamedCount, ...]
+    invalid_preemptions: int
+    invalid_preemption_causes: tuple[NamedCount, ...]
     refused: int
     refused_pods: int
 
@@ -279,9 +285,18 @@ def _decided(tally: Tally, eviction_not_judged: str) -> Decided:
         loops=tally.loops.found(),
         drains=tally.drains.rows(),
         ended=_counts(tally.ended),
+        invalid_placements=tally.decisions["invalid_placement"],
+        invalid_placement_causes=_causes(tally, "invalid_placement"),
+        invalid_preemptions=tally.decisions["invalid_preemption"],
+        invalid_preemption_causes=_causes(tally, "invalid_preemption"),
         refused=tally.refused.total(),
         refused_pods=tally.refused_pods,
     )
+
+
+def _causes(tally: Tally, kind: str) -> tuple[NamedCount, ...]:
+    causes = {cause: count for (of, cause), count in tally.invalid_causes.items() if of == kind}
+    return _counts(Counter(causes))
 
 
 def _unbound(tally: Tally, workloads: Sequence[WorkloadVerdict]) -> Unbound:

@@ -92,7 +92,11 @@ def _decided(summary: Summary) -> list[tuple[str, int, str]]:
     if decided.budget_violations:
         preempted_note += f", {decided.budget_violations:,} violated a disruption budget"
     evicted = sum(signal.count for signal in decided.evicted)
+    invalid = (decided.invalid_placement_causes, decided.invalid_preemption_causes)
+    placement_causes, preemption_causes = map(_listed, invalid)
     optional = [
+        ("invalid placements", decided.invalid_placements, placement_causes),
+        ("invalid preemptions", decided.invalid_preemptions, preemption_causes),
         ("OOM-killed", decided.oom_killed, "containers at a memory limit; each kill counts"),
         ("never tried", unbound.untried, "gated, another scheduler's, or created too late"),
         ("refused by admission", decided.refused_pods, _missing_note(summary)),

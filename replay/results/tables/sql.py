@@ -11,6 +11,9 @@ from collections.abc import Mapping
 from replay.results.schema import TABLES
 
 _REFERENCE = "STRUCT(kind VARCHAR, namespace VARCHAR, name VARCHAR, uid VARCHAR)"
+_INVALID = (
+    "STRUCT(nodeName VARCHAR, violations STRUCT(cause VARCHAR, message VARCHAR)[], foundBy VARCHAR)"
+)
 _OBSERVED = {
     "scheduled": (
         "STRUCT(nodeName VARCHAR, attempts INTEGER, waitedNs BIGINT, feasibleNodes INTEGER, "
@@ -31,6 +34,9 @@ _OBSERVED = {
         "STRUCT(nodeName VARCHAR, container VARCHAR, limitOf VARCHAR, limitBytes BIGINT, "
         "usageBytes BIGINT, oomScoreAdj INTEGER, containerSurvives BOOLEAN)"
     ),
+    "invalidPlacement": _INVALID,
+    "invalidPreemption": _INVALID,
+    "rejected": "STRUCT(nodeName VARCHAR, reason VARCHAR, message VARCHAR)",
     "made": f"STRUCT(owner {_REFERENCE}, ordinal BIGINT)",
     "refused": f"STRUCT(owner {_REFERENCE}, message VARCHAR, pods INTEGER)",
     "nodeDrain": "STRUCT(step VARCHAR, tookNs BIGINT, evicted INTEGER, message VARCHAR)",
@@ -142,7 +148,9 @@ FROM draft_pods AS pod LEFT JOIN life USING (uid)
 _DECISIONS = """
 SELECT *,
     coalesce(o.scheduled.nodeName, o.nominated.nodeName, o.preempted.nodeName, o.evicted.nodeName,
-        o.oomKilled.nodeName, o.started.nodeName, CASE WHEN object_kind = 'Node' THEN name END
+        o.oomKilled.nodeName, o.started.nodeName, o.invalidPlacement.nodeName,
+        o.invalidPreemption.nodeName, o.rejected.nodeName,
+        CASE WHEN object_kind = 'Node' THEN name END
     ) AS node_name,
     CASE kind
         WHEN 'failedScheduling' THEN o.failedScheduling.message
@@ -159,6 +167,13 @@ SELECT *,
         WHEN 'made' THEN 'by ' || o.made.owner.kind || ' ' || o.made.owner.namespace || '/'
             || o.made.owner.name
         WHEN 'refused' THEN o.refused.message
+        WHEN 'invalidPlacement' THEN concat_ws(
+            ': ', o.invalidPlacement.violations[1].cause, o.invalidPlacement.violations[1].message
+        )
+        WHEN 'invalidPreemption' THEN concat_ws(
+            ': ', o.invalidPreemption.violations[1].cause, o.invalidPreemption.violations[1].message
+        )
+        WHEN 'rejected' THEN concat_ws(': ', o.rejected.reason, o.rejected.message)
     END AS detail
 FROM log
 """

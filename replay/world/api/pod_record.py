@@ -42,7 +42,8 @@ class PodRecord:
     has decided to evict it. `stopping_ns` is the first request to stop its containers, `stop_ns`
     when they will have stopped; `killed`: they will not exit by themselves. `awaits_ready`: its
     containers run and are not ready yet. `removal` is the cause
-    of its removal, "" if none yet. `waits_since_ns` is when it could first be scheduled: its
+    of its removal, "" if none yet. `placed`: a scheduler of this replay bound it, and its placement
+    counts as valid. `waits_since_ns` is when it could first be scheduled: its
     creation, or the removal of its scheduling gates; None before. `tried_at` is the snapshot's
     version at its last scheduling attempt. `crashes` counts restarts since the last reset of the
     backoff. `containers` are those that were killed alone, by name; all others run since
@@ -62,6 +63,7 @@ class PodRecord:
     killed: bool = False
     awaits_ready: bool = False
     removal: str = ""
+    placed: bool = False
     waits_since_ns: int | None = None
     tried_at: int = -1
     crashes: int = 0

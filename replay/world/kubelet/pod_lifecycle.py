@@ -352,6 +352,9 @@ class PodLifecycle(Controller):
                 self._make_room(now_ns, pod, victims)
                 return False
             rejection = victims
+        if unfit and pod.placed:
+            pod.placed = False
+            self._journal.invalid(now_ns, pod, pod.node_name, [rejection], found_by="kubelet")
         self._reject(now_ns, pod, rejection)
         return False
 
@@ -369,6 +372,7 @@ class PodLifecycle(Controller):
     def _reject(self, now_ns: int, pod: PodRecord, rejection: Rejection) -> None:
         """Fail a pod that its kubelet does not admit."""
         self.rejected(now_ns, pod)
+        self._journal.rejected(now_ns, pod, rejection.reason, rejection.message)
         self._timeline.cancel_pod(pod.uid)
         conditions.rejected(now_ns, pod.message, rejection.reason, rejection.message)
         self._cluster.status_changed(now_ns, pod)

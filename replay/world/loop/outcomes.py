@@ -15,6 +15,7 @@ from collections.abc import Iterable
 from replay.world.api.conditions import mark_disrupted, set_pod_condition
 from replay.world.api.pod_record import PodRecord, object_ref
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.loop.rounds import InvalidOutcomes
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import meta_pb2
@@ -27,10 +28,13 @@ _PREEMPTING = "preempting to accommodate a higher priority pod"
 class OutcomeExecutor:
     """The API server's side of a scheduling cycle.
 
+    Invalid decisions are carried out like others, as an API server does, and recorded.
+
     `last_refusal` is the text of the last refusal, for the error of an instant that does not end.
     """
 
     last_refusal: str
+    _invalid: dict[tuple[str, int], tuple[tuple[str, str], ...]]
 
     def __init__(self, state: WorldState, lifecycle: PodLifecycle, costs: SchedulingCosts) -> None:
         self._cluster = state.cluster
@@ -38,6 +42,16 @@ class OutcomeExecutor:
         self._lifecycle = lifecycle
         self._costs = costs
         self.last_refusal = ""
+        self._invalid = {}
+
+    def judged(self, invalid: InvalidOutcomes) -> None:
+        """Take the violations of outcomes that are to be applied."""
+        for pop, violations in invalid.items():
+            self._invalid[pop] = tuple((cause, message) for cause, message in violations)
+
+    def _violations(self, outcome: scheduler_pb2.Outcome) -> tuple[tuple[str, str], ...]:
+        pop = (outcome.pop.uid, outcome.pop.cycle)
+        return self._invalid.pop(pop, ()) if self._invalid else ()
 
     def apply(
         self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]
@@ -75,6 +89,7 @@ class OutcomeExecutor:
         answer: scheduler_pb2.Answer,
     ) -> None:
         refusal = self._why_not_bound(pod, outcome)
+        violations = self._violations(outcome)
         if refusal:
             answer.refused = scheduler_pb2.REFUSAL_STAGE_BIND
             answer.message = refusal
@@ -86,6 +101,9 @@ class OutcomeExecutor:
         assert pod is not None  # noqa: S101 - _why_not_bound has a text for it
         self._cluster.bind(now_ns, pod, outcome.bind.node_name)
         self._journal.scheduled(now_ns, pod, outcome)
+        pod.placed = not violations
+        if violations:
+            self._journal.invalid(now_ns, pod, pod.node_name, violations)
         self._lifecycle.bound(now_ns, pod)
 
     def _why_not_bound(self, pod: PodRecord | None, outcome: scheduler_pb2.Outcome) -> str:
@@ -127,7 +145,11 @@ class OutcomeExecutor:
         nominated, attempts = _nominated(verdict), outcome.attempts
         self._not_bound(now_ns, pod, attempts, "Unschedulable", verdict.message, nominated)
         if verdict.HasField("preemption"):
-            self._preempt(now_ns, pod, verdict.preemption, answer)
+            preemption = verdict.preemption
+            if violations := self._violations(outcome):
+                node_name = preemption.node_name
+                self._journal.invalid(now_ns, pod, node_name, violations, is_preemption=True)
+            self._preempt(now_ns, pod, preemption, answer)
 
     def _failure(self, now_ns: int, pod: PodRecord | None, outcome: scheduler_pb2.Outcome) -> None:
         if pod is None:

@@ -24,7 +24,13 @@ from replay.world.kubelet.pressure import EvictionBackend
 from replay.world.loop.inputs import RecordFeed
 from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
 from replay.world.loop.records import RecordSource
-from replay.world.loop.rounds import EVENTS_PER_MESSAGE, Observer, RoundStream, SchedulerBackend
+from replay.world.loop.rounds import (
+    EVENTS_PER_MESSAGE,
+    Observer,
+    PlacementAudit,
+    RoundStream,
+    SchedulerBackend,
+)
 from replay.world.models import Models
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
@@ -93,6 +99,7 @@ class Replay:
         cluster: Cluster | None = None,
         usage: Sequence[UsageRule] = (),
         kubelet: KubeletMemory = DEFAULT_KUBELET,
+        audit: PlacementAudit | None = None,
     ) -> None:
         state = WorldState(
             journal=Journal(sink, failed, objects), models=models, cluster=cluster or Cluster()
@@ -107,8 +114,9 @@ class Replay:
         )
         self._outcomes = OutcomeExecutor(state, self.lifecycle, self._costs)
         self.stream = RoundStream(
-            scheduler, observer, self.cluster, one_by_one=self._costs.one_by_one
+            scheduler, observer, self.cluster, one_by_one=self._costs.one_by_one, audit=audit
         )
+        self.stream.judged = self._outcomes.judged
         self.inputs = RecordFeed(state, self.lifecycle, self.controllers)
         self._wakeup_ns = None
         self._version = (0, 0)

@@ -9,7 +9,7 @@ next round.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from replay.world.answers import SentObjects, check_outcomes
@@ -39,6 +39,19 @@ class Observer(Protocol):
         """Record the outcomes of a round."""
 
 
+InvalidOutcomes = Mapping[tuple[str, int], Sequence[tuple[str, str]]]
+"""Outcomes by pop (UID and cycle): the rules that each breaks, as causes with messages."""
+
+
+class PlacementAudit(Protocol):
+    """A judge of the scheduler's decisions; its judgement is recorded and changes none of them."""
+
+    def judge(
+        self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes
+    ) -> InvalidOutcomes:
+        """Return the invalid ones among a message's outcomes."""
+
+
 class RoundStream:
     """One round after the other: `begin`, `send_part` as often as needed, `outcomes`.
 
@@ -47,7 +60,8 @@ class RoundStream:
 
     `may_wait` returns whether everything that is not sent yet may be sent with a later round.
     `awaits_effects`: the last outcomes ended their round although pods are left, which see the
-    outcomes' effects in the next one. `has_refusals`: an answer that was not sent yet refuses an
+    outcomes' effects in the next one. `judged` receives the outcomes that `audit` finds invalid,
+    before they are yielded. `has_refusals`: an answer that was not sent yet refuses an
     outcome. `messages` counts rounds and parts.
     """
 
@@ -68,11 +82,14 @@ class RoundStream:
         sent: SentObjects,
         *,
         one_by_one: bool = False,
+        audit: PlacementAudit | None = None,
     ) -> None:
         self.scheduler = scheduler
         self.may_wait: Callable[[], bool] = lambda: False
         self._observer = observer
         self._sent = sent
+        self._audit = audit
+        self.judged: Callable[[InvalidOutcomes], None] = lambda _invalid: None
         self._one_by_one = one_by_one
         self._max_pods = 1 if one_by_one else PODS_PER_MESSAGE
         self._at_ns = 0
@@ -132,6 +149,8 @@ class RoundStream:
                 # answers and effects are not sent before the round's last part is answered.
                 self._send(self._message())
             self._observer.outcomes(round_, outcomes)
+            if self._audit is not None:
+                self.judged(self._audit.judge(round_, outcomes))
             yield outcomes
 
     def finish(self, events: Sequence[scheduler_pb2.Event]) -> None:

@@ -248,6 +248,11 @@ class Scheduler:
         """Return whether one of the profiles schedules the pod."""
         return pod.spec.scheduler_name in self._cycles
 
+    def framework_of(self, pod: Pod) -> Framework:
+        """Return the plugins of the pod's profile; those of the first one if none serves it."""
+        cycle = self._cycles.get(pod.spec.scheduler_name) or next(iter(self._cycles.values()))
+        return cycle.framework
+
     def sort_key(self, pod: Pod) -> bytes:
         """Return where QueueSort puts a pending pod that is served; empty: by priority."""
         return self._cycles[pod.spec.scheduler_name].framework.sort_key(pod)
