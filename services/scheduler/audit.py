@@ -116,7 +116,7 @@ class PlacementAudit:
     def _receive(self, round_: scheduler_pb2.Round) -> None:
         """Apply a round's answers, then its events."""
         brought = self._intake.read_round(round_, self._last_ns)
-        self._last_ns = round_.at_ns
+        self._last_ns = round_.time_ns
         for answer in round_.answers:
             row = self._unanswered.pop(answer.pop.uid, None)
             if row is not None and answer.refused == scheduler_pb2.REFUSAL_STAGE_BIND:
@@ -132,7 +132,7 @@ class PlacementAudit:
         pod = self._core.pods.get(outcome.pop.uid)
         if pod is None or pod.node_name or pod.is_terminating:
             return
-        match outcome.WhichOneof("outcome"):
+        match outcome.WhichOneof("decision"):
             case "bind":
                 yield from self._bind(pod, outcome.bind.node_name)
             case "unschedulable":
