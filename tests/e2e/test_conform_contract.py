@@ -250,7 +250,7 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
     ),
     ("scheduler", lost_pods): ("tries as many pods as it may", "is 2, expected 4"),
     ("scheduler", other_words): (
-        "gives kube schedulers message",
+        "gives the message of kube scheduler",
         "message is 'it does not fit', expected 'no nodes available to schedule pods'",
     ),
     ("scheduler", more_victims): ("preempts no pod that can stay", "preemption.victims is"),

@@ -50,7 +50,7 @@ def _expect_message(verdict: Unschedulable, start: str, *reasons: str) -> None:
 
 
 @CHECKS.level(2, rule=36)
-def gives_kube_schedulers_message(client: ContractClient) -> None:
+def gives_the_message_of_kube_scheduler(client: ContractClient) -> None:
     """Check that nodes are counted by reasons, and a cluster without nodes."""
     cluster = SmallCluster(client)
     verdict = cluster.tried("a", cluster.round(0, pod("a", 1))).unschedulable

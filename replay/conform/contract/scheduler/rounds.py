@@ -140,7 +140,7 @@ def asks_for_a_tick_while_a_pod_backs_off(client: ContractClient) -> None:
 
 
 @CHECKS.level(1, rule=35)
-def answers_in_parts_below_2_mib(client: ContractClient) -> None:
+def answers_in_parts_below_two_mebibytes(client: ContractClient) -> None:
     """Check many pods whose messages are long."""
     cluster = SmallCluster(client)
     for number in range(LONG_TAINTS):
