@@ -162,7 +162,12 @@ class SmallCluster:
         It ends when the remaining pods wait for effects of the outcomes.
         """
         self._now_ns = round_at(second).time_ns
-        self._pods += sum(event.add.HasField("pod") for event in events)
+        for event in events:
+            if event.add.HasField("pod"):
+                self._pods += 1
+                name, status = event.add.pod.metadata.name, event.add.pod.status
+                if status.nominated_node_name:
+                    self._nominated[name] = status.nominated_node_name
         answers, patches = self._carry_out()
         round_ = round_at(second, *patches, *events, answers=answers, **more)
         decided: list[Outcome] = []
