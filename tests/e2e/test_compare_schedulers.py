@@ -71,6 +71,8 @@ def test_the_plugin_that_refuses_or_scores_the_other_schedulers_node_is_named(
         f"schedulers reprieve 0.1.0 and a scheduler without a name at {address}"
     ]
     assert compared["a"] == "ours"
+    invalid = compared["figures"]["invalid_placements"]
+    assert (invalid["a"], invalid["b"]) == (0, reasons == [REFUSED])
     assert not any("moved" in group["counts"] for group in compared["groups"])
 
 

@@ -196,6 +196,27 @@ def test_a_comparison_that_fails_leaves_a_folder_that_can_be_used_again(
     reprieve(tmp_path, *arguments, "--no-explain")
 
 
+def test_a_complete_run_of_a_scheduler_that_made_mistakes_is_compared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its replay ends with exit code 3, and all of it can be read."""
+    monkeypatch.setattr(sweep, "_CHILD", _ENDS_WITH_3)
+    arguments = ("compare", NGINX, "--b", "--seed 2", "--run", "x", "--no-explain")
+    done = reprieve(tmp_path, *arguments)
+    assert "Placements differ by design (seeds 0 and 2): no pod counts as moved." in done.stdout
+
+
+_ENDS_WITH_3 = """
+import sys
+from replay.cli.main import child_main
+try:
+    child_main()
+except SystemExit:
+    sys.exit(3)
+sys.exit(3)
+"""
+
+
 @pytest.mark.parametrize("command", ["replay", "compare", "sweep"])
 def test_a_check_of_a_name_that_the_trace_does_not_have_is_refused_before_a_run(
     tmp_path: Path, command: str

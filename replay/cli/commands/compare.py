@@ -27,6 +27,7 @@ from replay.cli.parameters import (
 )
 from replay.errors import RunError
 from replay.options import FOLDER
+from replay.results.run.directory import RunDirectory
 from replay.results.run.files import MANIFEST, next_folder
 from replay.results.summary.table import escape, plain_table, print_rows, right_aligned
 from replay.whatif.assertions import FigureError
@@ -186,7 +187,9 @@ def _look_at(
 def _runs(chosen: Mapping[str, Sequence[str]], folder: Path | None, *, force: bool) -> list[Path]:
     """Make the replays, one after the other, and return the paths of their runs.
 
-    If a replay fails, the files of all are removed, so that the folder can be used again.
+    A run is compared, too, if its replay refused decisions of the scheduler and reports that by its
+    exit code: the comparison has their number. If a replay fails, the files of all are removed, so
+    that the folder can be used again.
     """
     with refusing(RunError, OSError):
         base = folder or next_folder("compare")
@@ -194,9 +197,15 @@ def _runs(chosen: Mapping[str, Sequence[str]], folder: Path | None, *, force: bo
             try:
                 run_into(base / name, arguments, base / f"{name}.log", force=force)
             except CellError as error:
+                if error.code == SERVICE and _is_complete(base / name):
+                    continue
                 _remove(base, chosen)
                 raise _failed(name.upper(), error) from error
     return [base / name for name in chosen]
+
+
+def _is_complete(path: Path) -> bool:
+    return (path / MANIFEST).is_file() and RunDirectory.open(path).manifest().finished
 
 
 def _remove(base: Path, names: Iterable[str]) -> None:
