@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from replay.generate.workload import GenerateOptions, generate
 from replay.world.api.cluster import Cluster
 from replay.world.api.pod_record import controller_uid
+from replay.world.kubelet.admission import OUT_OF
 from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
@@ -178,6 +179,10 @@ def check_budgets(cluster: Cluster) -> None:
             if owner in cluster.replica_sets
         }
         scale = sum(cluster.deployments[uid].spec.replicas for uid in deployments)
+        if any(pod.status.reason.startswith(OUT_OF) for pod in covered):
+            # A Deployment that waits after rejected pods makes none when it is scaled, and as
+            # upstream's controller watches pods, the status keeps the former scale.
+            scale = message.status.expected_pods
         is_known = all(owner in cluster.replica_sets for owner in owners)
         counts = expected_counts(
             value.min_available, value.max_unavailable, healthy, len(covered), scale
