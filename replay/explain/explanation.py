@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from replay.trace.criteria import criterion_in_logs
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.queue.v1beta1 import queue_pb2
@@ -336,7 +337,7 @@ def preemption_of(preemption: scheduler_pb2.PreemptionEvaluation, top: int) -> P
         ineligible=preemption.reason if not preemption.eligible else "",
         message=preemption.message,
         picked=preemption.picked,
-        decided_by=preemption.decided_by,
+        decided_by=criterion_in_logs(preemption.decided_by),
         tied=len(preemption.picked_ties),
         potential_nodes=len(preemption.potential_nodes),
         candidate_count=len(candidates),

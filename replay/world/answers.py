@@ -17,6 +17,7 @@ from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 
 _REQUIRED = "is required"
 _MAY_WAIT = frozenset(scheduler_pb2.MayWait.values())
@@ -30,7 +31,7 @@ _RESULTS = {
 """The results that each operation on a node may have."""
 
 _COUNTS_OF_EVICTION = (
-    *("grace_period_override_seconds", "rank", "ranked_pods"),
+    *("grace_period_override_duration_ns", "rank", "ranked_pods"),
     *("available", "capacity"),
 )
 
@@ -241,6 +242,7 @@ def _preemption(preemption: scheduler_pb2.Preemption, sent: SentObjects) -> None
     _pods(preemption.reprieved, "reprieved[{}].uid", sent)
     _count(preemption, "budget_violations")
     _count(preemption, "candidates")
+    _enum(scheduler_pb2.PreemptionCriterion.values(), preemption.decided_by, "decided_by")
 
 
 def _victims(outcome: scheduler_pb2.Outcome) -> None:
@@ -313,9 +315,8 @@ def _extender_answer(answer: scheduler_pb2.ExtenderAnswer) -> None:
 def _nominated(
     verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure, path: str, sent: SentObjects
 ) -> None:
-    name = verdict.nominated_node_name
-    if name and not sent.has_node(name):
-        raise _InvalidFieldError(path, f"{name!r}: no node has this name")
+    if verdict.HasField("nominated_node_name"):
+        _node(verdict.nominated_node_name, path, sent)
 
 
 def _node(name: str, path: str, sent: SentObjects) -> None:
@@ -365,6 +366,9 @@ def _step_result(step: eviction_pb2.StepResult, at_ns: int | None, active: froze
         _active_pod(eviction.pod, f"{path}.pod.uid", at_ns, active)
         for name in _COUNTS_OF_EVICTION:
             _within(path, _count, eviction, name)
+        if eviction.grace_period_override_duration_ns % SECOND_NS:
+            problem = f"{eviction.grace_period_override_duration_ns} is not whole seconds"
+            raise _InvalidFieldError(f"{path}.grace_period_override_duration_ns", problem)
     if len({eviction.pod.uid for eviction in step.evictions}) < len(step.evictions):
         raise _InvalidFieldError("evictions", "list a pod twice")
     for index, place in enumerate(step.ranking):

@@ -10,11 +10,13 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from replay.trace.criteria import criterion_in_logs
 from replay.world.api.pod_record import PodRecord
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 
 DecisionSink = Callable[[trace_pb2.Decision], None]
 
@@ -98,8 +100,10 @@ class Journal:
         scheduled.node_name = bind.node_name
         scheduled.attempts = outcome.attempts
         scheduled.waited_duration_ns = pod.waited_ns(now_ns)
-        scheduled.feasible_nodes = bind.feasible_nodes
-        scheduled.tied_nodes = bind.tied_nodes
+        if bind.feasible_nodes:
+            scheduled.feasible_nodes = bind.feasible_nodes
+        if bind.tied_nodes:
+            scheduled.tied_nodes = bind.tied_nodes
         if bind.HasField("score"):
             scheduled.score = bind.score
         self._sink(entry)
@@ -138,8 +142,9 @@ class Journal:
         nominated.SetInParent()
         if preemption is not None:
             nominated.node_name = preemption.node_name
-            nominated.decided_by = preemption.decided_by
-            nominated.candidates = preemption.candidates
+            nominated.decided_by = criterion_in_logs(preemption.decided_by)
+            if preemption.candidates:
+                nominated.candidates = preemption.candidates
             nominated.budget_violations = preemption.budget_violations
             nominated.victims.extend(victims)
         self._sink(entry)
@@ -165,11 +170,14 @@ class Journal:
         evicted.node_name = pod.node_name
         evicted.signal, evicted.threshold = eviction.signal, eviction.threshold
         evicted.message = eviction.message
-        if eviction.HasField("grace_period_override_seconds"):
-            evicted.grace_period_seconds = eviction.grace_period_override_seconds
+        if eviction.HasField("grace_period_override_duration_ns"):
+            grace_ns = eviction.grace_period_override_duration_ns
+            evicted.grace_period_seconds = grace_ns // SECOND_NS
         if eviction.HasField("available"):
             evicted.available, evicted.capacity = eviction.available, eviction.capacity
-        evicted.rank, evicted.ranked_pods = eviction.rank, eviction.ranked_pods
+        evicted.ranked_pods = eviction.ranked_pods
+        if eviction.HasField("rank"):
+            evicted.rank = eviction.rank
         if eviction.signal:
             evicted.ranking.extend(map(_ranked, ranking))
         self._sink(entry)

@@ -248,8 +248,8 @@ def _entry(
         sub_queue=sub_queue,
         attempts=pod_info.attempts,
         queued_time_ns=pod_info.timestamp_ns,
-        first_enqueued_time_ns=pod_info.initial_attempt_ns or 0,
-        backoff_end_time_ns=until_ns,
+        first_enqueued_time_ns=pod_info.initial_attempt_ns,
+        backoff_end_time_ns=until_ns if until_ns is not None and until_ns >= 0 else None,
         unschedulable_plugins=failure.plugins if failure else (),
         pending_plugins=failure.pending_plugins if failure else (),
         gates=pod_info.pod.gates if pod_info.gating_plugin else (),
@@ -279,7 +279,7 @@ def _nominations(nominations: Iterable[NodeNominations]) -> Iterator[queue_pb2.N
     for node in sorted(nominations, key=lambda nomination: nomination.node_name):
         for start in range(0, len(node.pods), PODS_PER_NOMINATION):
             pods = map(pod_ref_message, node.pods[start : start + PODS_PER_NOMINATION])
-            yield queue_pb2.Nomination(node_name=node.node_name, pods=pods)
+            yield queue_pb2.Nomination(node_name=node.node_name or None, pods=pods)
 
 
 def _pod_backoffs(

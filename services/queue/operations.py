@@ -208,6 +208,12 @@ def _read_assigned_update(reader: QueueReader, message: queue_pb2.AssignedPodUpd
     )
 
 
+def _read_nominate(_reader: QueueReader, message: queue_pb2.Nominate) -> tuple[PodRef, str]:
+    if message.HasField("node_name") and not message.node_name:
+        raise FieldError("node_name", "is empty: leave it out for the node in the pod's status")
+    return codec.pod_ref(message.pod, "pod."), message.node_name
+
+
 def _read_activate(reader: QueueReader, message: queue_pb2.Activate) -> list[PodRef]:
     if not reader.version.has_activate:
         raise FieldError("pods", "these rules have no Activate: it came with v1.34")
@@ -282,8 +288,7 @@ _KINDS: Mapping[str, OperationKind] = {
         ),
     ),
     "nominate": OperationKind(
-        lambda _, message: (codec.pod_ref(message.pod, "pod."), message.node_name),
-        lambda queue, nomination, _: queue.nominate(*nomination),
+        _read_nominate, lambda queue, nomination, _: queue.nominate(*nomination)
     ),
     "delete_nomination": OperationKind(
         lambda _, message: codec.pod_ref(message, "").uid,

@@ -25,7 +25,7 @@ from services.rpc.session import Session, check_time_ns
 class QueueSession:
     """A session's state: its configuration as requested and in force, its queue and reader.
 
-    In a live session an operation's at_ns may be 0, and pops may have leases. `revision` counts
+    In a live session operations need no time, and pops may have leases. `revision` counts
     changes, for WatchPending.
     """
 
@@ -65,8 +65,8 @@ def timed_config(
 class RequestClock:
     """The times of one request's operations, which never go back.
 
-    In a live session 0 stands for the time of the request's arrival, or for the last operation's
-    where the wall clock has been set back since.
+    In a live session an operation without a time happens when its request arrives, or at the last
+    operation's time where the wall clock has been set back since.
     """
 
     __slots__ = ("_arrival_ns", "_last_ns")
@@ -75,13 +75,16 @@ class RequestClock:
         self._last_ns = last_ns
         self._arrival_ns = arrival_ns
 
-    def read(self, at_ns: int) -> int:
-        """Return an operation's time in ns; `at_ns` is the one in its message.
+    def read(self, message: queue_pb2.Operation) -> int:
+        """Return an operation's time in ns.
 
         Raises TimeGoesBackwardsError for one before the last operation's, FieldError for one above
-        TIME_NS_MAX.
+        TIME_NS_MAX, and without one in a session that is not live.
         """
-        if at_ns == 0 and self._arrival_ns is not None:
+        at_ns = message.time_ns
+        if not at_ns and not message.HasField("time_ns"):
+            if self._arrival_ns is None:
+                raise FieldError("time_ns", "is required: only a live session has a clock")
             at_ns = max(self._last_ns, self._arrival_ns)
         if at_ns < self._last_ns:
             raise TimeGoesBackwardsError(
@@ -108,7 +111,7 @@ def read_batch(
     steps: list[CheckedOperation] = []
     try:
         for message in operations:
-            at_ns = clock.read(message.time_ns)
+            at_ns = clock.read(message)
             kind, argument = read_operation(message, reader)
             steps.append((kind, argument, at_ns))
     except FieldError as error:
@@ -160,7 +163,7 @@ def _owner(operation: queue_pb2.Operation) -> str:
 
 def release_owner(session: Session[QueueSession], owner: str, clock: RequestClock) -> None:
     """Undo the pops of an owner of a live session that has gone away."""
-    at_ns = clock.read(0)
+    at_ns = clock.read(queue_pb2.Operation(release_owner=owner))
     session.core.queue.release_owner(owner, now_ns=at_ns)
     session.at_ns = at_ns
     session.core.revision += 1

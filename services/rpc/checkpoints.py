@@ -27,6 +27,15 @@ Core = TypeVar("Core")
 FORMAT = 4
 """Number of the format in which all services write their states; 1 had fields without names."""
 
+_KINDS = {
+    "queue": session_pb2.SERVICE_KIND_QUEUE,
+    "scheduler": session_pb2.SERVICE_KIND_SCHEDULER,
+    "eviction": session_pb2.SERVICE_KIND_EVICTION,
+}
+"""The services by their short names."""
+
+_NAMES = {kind: f"the {name} service" for name, kind in _KINDS.items()}
+
 CHUNK_BYTES_MAX = 1024 * 1024
 _LEVEL = 3
 _PIECE_BYTES = 1024
@@ -51,7 +60,10 @@ class ForeignCheckpointError(PreconditionError):
 def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
     """Return the info of a checkpoint of `session`; `service` is the service's short name."""
     return session_pb2.CheckpointInfo(
-        service=service, version=package_version(), format=FORMAT, time_ns=max(0, session.at_ns)
+        service=_KINDS[service],
+        version=package_version(),
+        format=FORMAT,
+        time_ns=max(0, session.at_ns),
     )
 
 
@@ -126,9 +138,10 @@ def _checked(service: str, chunk: session_pb2.CheckpointChunk) -> session_pb2.Ch
     info = chunk.info
     if not chunk.HasField("info"):
         raise FieldError("info", "is required in the first chunk")
-    if info.service != service:
+    if info.service != _KINDS[service]:
+        written_by = _NAMES.get(info.service, f"service kind {info.service}")
         raise ForeignCheckpointError(
-            f"info.service: the {service} service does not read a checkpoint of {info.service!r}"
+            f"info.service: the {service} service does not read a checkpoint of {written_by}"
         )
     if info.version != package_version():
         raise ForeignCheckpointError(

@@ -56,7 +56,7 @@ class PatchPod(NamedTuple):
             labels=pod.labels,
             annotations=pod.annotations,
             owners=pod.owners,
-            node_name=patch.node_name if patch.HasField("node_name") else pod.node_name,
+            node_name=patch.node_name or pod.node_name,
             nominated_node_name=(status.nominated_node_name if status else pod.nominated_node_name),
             phase=status.phase if status else pod.phase,
             conditions=status.conditions if status else pod.conditions,
@@ -109,8 +109,30 @@ class UnreadObject:
     """An object that no plugin reads yet."""
 
 
+class ConfirmBinding(NamedTuple):
+    """A patch that confirms the binding of a pod to whatever node the scheduler returned."""
+
+    patch: scheduler_pb2.PodPatch
+    status: PodStatus | None
+
+    def to(self, node_name: str) -> PatchPod:
+        """Return the patch to that node; the request keeps its own, for it may come again."""
+        patch = scheduler_pb2.PodPatch()
+        patch.CopyFrom(self.patch)
+        patch.node_name = node_name
+        return PatchPod(patch, self.status)
+
+
 ClusterChange = (
-    PutPod | PatchPod | PutNode | PutBudget | PutObject | RemoveObject | Tick | UnreadObject
+    PutPod
+    | PatchPod
+    | ConfirmBinding
+    | PutNode
+    | PutBudget
+    | PutObject
+    | RemoveObject
+    | Tick
+    | UnreadObject
 )
 
 
@@ -151,10 +173,18 @@ class Decoder:
             case _:
                 raise FieldError("event", "is required")
 
-    def _patch(self, patch: scheduler_pb2.PodPatch) -> PatchPod:
+    def _patch(self, patch: scheduler_pb2.PodPatch) -> PatchPod | ConfirmBinding:
         if not patch.pod.uid:
             raise FieldError("patch.pod.uid", "is required")
-        return PatchPod(patch, self._status(patch.status) if patch.HasField("status") else None)
+        status = self._status(patch.status) if patch.HasField("status") else None
+        if not patch.node_name:
+            match patch.WhichOneof("binding"):
+                case "node_name":
+                    problem = "is empty: a patch takes no binding back; leave it out"
+                    raise FieldError("patch.node_name", problem)
+                case "confirms_binding":
+                    return ConfirmBinding(patch, status)
+        return PatchPod(patch, status)
 
     def _status(self, message: pod_pb2.PodStatus) -> PodStatus:
         """Return a status' value; pods that start at one moment have equal ones."""

@@ -22,7 +22,7 @@ from services.rpc.kube.messages import budget_to_message, node_to_message
 from services.rpc.kube.spec import PodSpecInterner
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, PodEvaluation
 from services.scheduler.core.session.scheduler import Scheduler
-from services.scheduler.outcomes import pod_ref, victims
+from services.scheduler.outcomes import CRITERIA, pod_ref, put_nomination, victims
 from services.scheduler.session import SchedulerSession
 
 PODS_PER_NOMINATION = 1000
@@ -170,17 +170,17 @@ def _put_preemption(
     out.candidates.extend(sorted([*judged, *refused], key=lambda candidate: candidate.node_name))
     if evaluation.picked is not None:
         out.picked = evaluation.picked.candidate.node
-        out.decided_by = evaluation.picked.decided_by.value
+        out.decided_by = CRITERIA[evaluation.picked.decided_by]
         if len(evaluation.picked.ties) > 1:
             out.picked_ties.extend(sorted(evaluation.picked.ties))
     match evaluation.outcome:
         case Nomination() as nomination:
-            out.nominated_node_name = nomination.node
+            put_nomination(nomination.node, out)
             out.cleared_nominations.extend(map(pod_ref, nomination.cleared_nominations))
         case CannotHelp() as cannot:
             out.message = cannot.message or cannot.reason
             if cannot.clear_nomination:
-                out.nominated_node_name = ""
+                put_nomination("", out)
 
 
 def _candidate(judged: JudgedCandidate) -> scheduler_pb2.CandidateVerdict:

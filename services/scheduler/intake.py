@@ -21,6 +21,7 @@ from services.scheduler import cluster_events
 from services.scheduler.batch import Batch, StepEncoder
 from services.scheduler.cluster_events import (
     ClusterChange,
+    ConfirmBinding,
     PatchPod,
     PutBudget,
     PutNode,
@@ -117,11 +118,17 @@ class Intake:
         return RoundInput(round_.time_ns, answers, changes, pods_max)
 
     def read_events(
-        self, events: Iterable[scheduler_pb2.Event], last_ns: int, until_ns: int, field: str
+        self,
+        events: Iterable[scheduler_pb2.Event],
+        last_ns: int,
+        until_ns: int,
+        field: str,
+        *,
+        confirms: bool = False,
     ) -> list[TimedChange]:
         """Return the changes of events in order, at `last_ns` at the earliest.
 
-        Raises as `read_round`.
+        `confirms`: they may confirm bindings. Raises as `read_round`.
         """
         decode = self.decoder.decode
         changes: list[TimedChange] = []
@@ -133,6 +140,8 @@ class Intake:
                 change = decode(event)
                 if type(change) is PutPod:
                     self._check_name(change.pod, event)
+                elif type(change) is ConfirmBinding and not confirms:
+                    raise FieldError("patch.confirms_binding", "is for confirmations only")
             except FieldError as error:
                 raise FieldError(f"{field}[{index}].{error.field}", error.problem) from None
             changes.append(TimedChange(at_ns, change))
@@ -257,6 +266,8 @@ class Intake:
                 return None, self._remove(ref)
             case Tick() | UnreadObject():
                 return None, ()
+            case ConfirmBinding():
+                raise AssertionError("a window replaces it by a patch to the chosen node")
 
     def _take_change(self, timed: TimedChange) -> list[queue_pb2.Operation]:
         old, steps = self.apply(timed.change)

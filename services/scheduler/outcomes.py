@@ -10,12 +10,17 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.framework.preemption.candidates import DecidedBy
 from services.framework.preemption.preemptor import Nomination
 from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import Pod
 from services.scheduler.batch import BatchEntry
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Skipped, Verdict
 
+CRITERIA = {
+    criterion: scheduler_pb2.PreemptionCriterion.Value(f"PREEMPTION_CRITERION_{criterion.name}")
+    for criterion in DecidedBy
+}
 MAY_WAIT = {
     MayWait.NOTHING: scheduler_pb2.MAY_WAIT_UNSPECIFIED,
     MayWait.STATUS: scheduler_pb2.MAY_WAIT_STATUS,
@@ -80,8 +85,7 @@ def _put_outcome(entry: BatchEntry, out: scheduler_pb2.Outcome) -> None:
                 _put_preemption(verdict.nomination, out.unschedulable.preemption)
         case Failed():
             out.failure.message = verdict.message
-            if verdict.nominated_node_name is not None:
-                out.failure.nominated_node_name = verdict.nominated_node_name
+            put_nomination(verdict.nominated_node_name, out.failure)
     out.warnings.extend(decision.warnings)
     out.phases.add(name="schedulingCycle", wall_duration_ns=entry.wall_ns)
     for name, taken_ns in decision.phases_ns.items():
@@ -103,16 +107,26 @@ def _put_refused(refused: Refused, out: scheduler_pb2.Unschedulable) -> None:
     out.message = refused.message
     out.unschedulable_plugins.extend(refused.plugins)
     out.preemption_message = refused.preemption_message
-    if refused.nominated_node_name is not None:
-        out.nominated_node_name = refused.nominated_node_name
+    put_nomination(refused.nominated_node_name, out)
     for reason, nodes in refused.reasons:
         out.reasons.add(reason=reason, nodes=nodes)
+
+
+def put_nomination(
+    node_name: str | None,
+    out: scheduler_pb2.Unschedulable | scheduler_pb2.Failure | scheduler_pb2.PreemptionEvaluation,
+) -> None:
+    """Write the change of a pod's nomination: "" clears it, None leaves it alone."""
+    if node_name:
+        out.nominated_node_name = node_name
+    elif node_name is not None:
+        out.clear_nomination.SetInParent()
 
 
 def _put_preemption(nomination: Nomination, out: scheduler_pb2.Preemption) -> None:
     out.node_name = nomination.node
     out.budget_violations = nomination.budget_violations
-    out.decided_by = nomination.decided_by.value
+    out.decided_by = CRITERIA[nomination.decided_by]
     out.candidates = nomination.candidates
     out.victims.extend(victims(nomination.victims, nomination.violating))
     out.clears_last = nomination.clears_last

@@ -146,7 +146,7 @@ class Breach(Enum):
     SHOWS_NO_WAITING = "56", "does not show waiting pods"
     SHOWS_NO_NODES = "56", "does not show nodes"
     WINDOWS_GO_ON = "57", "continues a window after a pod that is not bound"
-    CONFIRMATIONS_UNBIND = "57", "takes an empty name in a confirmation as no node"
+    CONFIRMATIONS_UNBIND = "57", "takes a confirmation, which has no name, as no node"
     WINDOWS_OF_ONE_ROUND = "58", "runs the first round of a window"
     STREAMS_ONE_ROUND = "58", "runs the first round of a window in a stream"
     SESSIONS_SHARE = "S1", "has one cluster for all sessions"

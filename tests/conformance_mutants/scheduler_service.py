@@ -242,7 +242,9 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
             encoded = kept.SerializeToString()
             data += len(encoded).to_bytes(LENGTH_BYTES) + encoded
         version = "" if self._breaks(Breach.CHECKPOINT_HAS_NO_VERSION) else VERSION
-        info = session_pb2.CheckpointInfo(service="scheduler", version=version, format=1)
+        info = session_pb2.CheckpointInfo(
+            service=session_pb2.SERVICE_KIND_SCHEDULER, version=version, format=1
+        )
         yield session_pb2.CheckpointChunk(info=info, data=bytes(data))
 
     def RestoreSession(  # noqa: N802
@@ -266,7 +268,7 @@ class SmallSchedulerService(scheduler_service_pb2_grpc.SchedulerServiceServicer)
     def _saved(self, chunks: list[session_pb2.CheckpointChunk]) -> Iterator[rpc.RunRoundRequest]:
         if not chunks or not chunks[0].HasField("info"):
             raise bad_field("info")
-        is_foreign = chunks[0].info.service != "scheduler"
+        is_foreign = chunks[0].info.service != session_pb2.SERVICE_KIND_SCHEDULER
         if is_foreign and not self._breaks(Breach.RESTORES_FOREIGN):
             raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, "FOREIGN_CHECKPOINT")
         data = b"".join(chunk.data for chunk in chunks)

@@ -285,7 +285,9 @@ class SmallEviction:
                 else observed.node_fs.capacity_bytes
             )
         if threshold.grace_period_duration_ns and not self.breaks(Breach.HAS_NO_OVERRIDE):
-            eviction.grace_period_override_seconds = node.config.max_pod_grace_period_seconds
+            eviction.grace_period_override_duration_ns = (
+                node.config.max_pod_grace_period_duration_ns
+            )
 
     def state(self) -> pb.GetStateResponse:
         """Return the state of every node."""

@@ -457,7 +457,7 @@ class SmallScheduler:
     def _patch(self, patch: scheduler_pb2.PodPatch, now_ns: int) -> None:
         uid = patch.pod.uid
         pod = _copy(self.pods[uid])
-        if patch.HasField("node_name"):
+        if patch.WhichOneof("binding"):
             self._bound(pod, patch.node_name)
         if patch.HasField("status"):
             if patch.status.phase in ENDED and self.breaks(Breach.COUNTS_ENDED_BY_PATCH):
@@ -475,7 +475,7 @@ class SmallScheduler:
             self.pending[uid].is_ready = True
 
     def _bound(self, pod: pod_pb2.Pod, node_name: str) -> None:
-        """Take a binding, or the confirmation of one, for which the name may be empty."""
+        """Take a binding, or the confirmation of one, which has no name."""
         uid = pod.metadata.uid
         if not node_name and self.breaks(Breach.CONFIRMATIONS_UNBIND):
             self.assumed.pop(uid, None)

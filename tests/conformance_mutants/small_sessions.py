@@ -138,8 +138,11 @@ class SmallSessions:
             requests = self.session(request.stamp).requests
             encoded = [request.SerializeToString() for request in requests]
             data = b"".join(len(part).to_bytes(LENGTH_BYTES) + part for part in encoded)
-            info = session_pb2.CheckpointInfo(service=self.service, version=VERSION, format=1)
+            info = session_pb2.CheckpointInfo(service=self._kind(), version=VERSION, format=1)
             yield session_pb2.CheckpointChunk(info=info, data=data)
+
+    def _kind(self) -> session_pb2.ServiceKind.ValueType:
+        return session_pb2.ServiceKind.Value(f"SERVICE_KIND_{self.service.upper()}")
 
     def RestoreSession(  # noqa: N802
         self, request_iterator: Iterable[session_pb2.CheckpointChunk], context: Any
@@ -149,7 +152,7 @@ class SmallSessions:
         with _refusing(context):
             if not chunks or not chunks[0].HasField("info"):
                 raise bad_field("info")
-            if chunks[0].info.service != self.service:
+            if chunks[0].info.service != self._kind():
                 raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, "FOREIGN_CHECKPOINT")
             create, *batches = _parts(b"".join(chunk.data for chunk in chunks))
             request = self.create_type.FromString(create)

@@ -135,7 +135,8 @@ def faults_of(answers: Iterable[Message]) -> list[Fault]:
 def _faults(message: Message, path: Path) -> Iterator[Fault]:
     descriptor = message.DESCRIPTOR
     for oneof in descriptor.oneofs:
-        if len(oneof.fields) > 1 and message.WhichOneof(oneof.name):
+        comment = comments().get(f"{descriptor.full_name}.{oneof.name}", "")
+        if "equired" in comment and message.WhichOneof(oneof.name):
             yield Fault((*path, oneof.name), "absent")
     for field, value in message.ListFields():
         here = (*path, field.name)
@@ -204,14 +205,15 @@ def _is_map(field: FieldDescriptor) -> bool:
 
 @cache
 def comments() -> dict[str, str]:
-    """Return the comment of each field of the contract, by MESSAGE.field with the package."""
+    """Return the comments of the contract's fields and oneofs, by package.MESSAGE.name."""
     image = FileDescriptorSet.FromString((ROOT / "protos" / "v1beta1.binpb").read_bytes())
     found: dict[str, str] = {}
     for file in image.file:
         for location in file.source_code_info.location:
             match list(location.path):
-                case [4, message, 2, field]:
+                case [4, message, (2 | 8) as kind, index]:
                     held = file.message_type[message]
-                    name = f"{file.package}.{held.name}.{held.field[field].name}"
+                    part = (held.field if kind == 2 else held.oneof_decl)[index]
+                    name = f"{file.package}.{held.name}.{part.name}"
                     found[name] = re.sub(r"\s+", " ", location.leading_comments).strip()
     return found

@@ -228,7 +228,7 @@ def own_grace(it: Exchanged) -> None:
     """Leave out how long a pod has."""
     for step in _steps(it):
         for eviction in step.evictions:
-            eviction.ClearField("grace_period_override_seconds")
+            eviction.ClearField("grace_period_override_duration_ns")
 
 
 def calm_too_low(it: Exchanged) -> None:
@@ -275,7 +275,7 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
     ),
     ("eviction", own_grace): (
         "waits for the grace of a soft threshold",
-        "grace_period_override_seconds is 0, expected 7",
+        "grace_period_override_duration_ns is 0, expected 7000000000",
     ),
     ("eviction", calm_too_low): (
         "returns amounts at which steps change nothing",

@@ -213,7 +213,7 @@ def windowed(node: str, pods: int) -> rpc.RunRoundRequest:
         foreseen = request.window.add()
         confirmed = foreseen.confirmations.add(time_ns=(number - 1) * SECOND_NS)
         confirmed.patch.pod.uid = f"uid-p{number - 1}"
-        confirmed.patch.node_name = ""
+        confirmed.patch.confirms_binding.SetInParent()
         foreseen.round.time_ns = number * SECOND_NS
         comes = add_pod(pod(f"p{number}", "1m"))
         comes.time_ns = foreseen.round.time_ns

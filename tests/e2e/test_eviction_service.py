@@ -275,7 +275,12 @@ def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
     """FAILED_PRECONDITION, and the session stays."""
     client = Client(channel, HARD)
     chunks, session = client.checkpoint(), client.session
-    for field, value in (("service", "queue"), ("version", "0.0.1"), ("format", 99)):
+    foreign_infos: list[tuple[str, int | str]] = [
+        ("service", session_pb2.SERVICE_KIND_QUEUE),
+        ("version", "0.0.1"),
+        ("format", 99),
+    ]
+    for field, value in foreign_infos:
         foreign = session_pb2.CheckpointChunk()
         foreign.CopyFrom(chunks[0])
         setattr(foreign.info, field, value)

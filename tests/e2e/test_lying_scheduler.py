@@ -82,7 +82,7 @@ def falsify(outcomes: scheduler_pb2.RoundOutcomes) -> None:
         elif outcome.unschedulable.HasField("preemption"):
             preemption = outcome.unschedulable.preemption
             preemption.budget_violations, preemption.candidates = 41, 42
-            preemption.decided_by = "6-tie"
+            preemption.decided_by = scheduler_pb2.PREEMPTION_CRITERION_TIE
             for victim in preemption.victims:
                 victim.violates_budget, victim.priority = not victim.violates_budget, 12345
                 victim.pod.namespace, victim.pod.name = "elsewhere", "nobody"

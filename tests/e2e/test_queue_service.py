@@ -39,7 +39,7 @@ SPAN = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 OLDER = queue_pb2.QueueConfig(rules="v1.20")
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 Op = queue_pb2.Operation
-POP_NEXT = Op(pop=queue_pb2.Pop())
+POP_NEXT = Op(time_ns=0, pop=queue_pb2.Pop())
 POP, REF, META = session_pb2.PopId, meta_pb2.ObjectReference, meta_pb2.ObjectMeta
 NODE_ADD = queue_pb2.ClusterEvent(label="NodeAdd")
 NO_EVENT = queue_pb2.ClusterEvent(label="NodAdd")
@@ -577,7 +577,9 @@ def test_a_restored_session_continues_as_the_saved_one(channel: grpc.Channel) ->
 def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
     """It would not be understood."""
     client = UnaryQueueSession(channel)
-    chunk = session_pb2.CheckpointChunk(info=session_pb2.CheckpointInfo(service="eviction"))
+    chunk = session_pb2.CheckpointChunk(
+        info=session_pb2.CheckpointInfo(service=session_pb2.SERVICE_KIND_EVICTION)
+    )
     with pytest.raises(grpc.RpcError) as error:
         client.stub.RestoreSession(iter([chunk]), timeout=DEADLINE_S)
     failed_precondition = grpc.StatusCode.FAILED_PRECONDITION
@@ -632,10 +634,14 @@ def test_a_watch_of_pods_with_many_gates_shows_fewer_of_them(channel: grpc.Chann
 
 
 def test_a_live_session_is_stamped_on_arrival(channel: grpc.Channel) -> None:
-    """Without a time an operation happens now; other sessions take 0 for what it is."""
+    """Without a time an operation happens now; other sessions require one, which may be 0."""
     live, replayed = UnaryQueueSession(channel, live=True), UnaryQueueSession(channel)
-    for client in (live, replayed):
-        client.apply("add", queue_pb2.Add(pod=pod("a")), 0)
+    undated = queue_pb2.Operation(add=queue_pb2.Add(pod=pod("a")))
+    live.send([undated])
+    with pytest.raises(grpc.RpcError) as error:
+        replayed.send([undated])
+    assert refusal(error.value) == (INVALID, "operations[0].time_ns")
+    replayed.apply("add", queue_pb2.Add(pod=pod("a")), 0)
     assert live.state().entries[0].queued_time_ns > 1_700_000_000 * S
     assert replayed.state().entries[0].queued_time_ns == 0
 
@@ -658,10 +664,10 @@ def test_a_scheduler_whose_stream_ends_gives_its_pops_back_in_order(channel: grp
     client.send([add("a"), add("b"), add("c")])
     requests: SimpleQueue[pb.ApplyRequest | None] = SimpleQueue()
     answers = client.stub.StreamingApply(iter(requests.get, None), timeout=DEADLINE_S)
-    pops = [operation("pop", queue_pb2.Pop(owner="one"), 0) for _ in range(2)]
+    pops = [Op(pop=queue_pb2.Pop(owner="one")) for _ in range(2)]
     requests.put(pb.ApplyRequest(stamp=stamp, operations=pops))
     assert popped_by(next(answers)) == ["a", "b"]
-    pop = operation("pop", queue_pb2.Pop(owner="two"), 0)
+    pop = Op(pop=queue_pb2.Pop(owner="two"))
     other = pb.ApplyRequest(stamp=stamp, operations=[pop])
     assert popped_by(client.exchange(other)) == ["c"]
     answers.cancel()
@@ -680,7 +686,7 @@ def test_a_returned_pop_is_not_answered_again(channel: grpc.Channel) -> None:
     """Its number ends with the stream: a client that sends it again would hold another's pod."""
     client = UnaryQueueSession(channel, live=True)
     client.send([add("a")])
-    pop = operation("pop", queue_pb2.Pop(owner="one"), 0)
+    pop = Op(pop=queue_pb2.Pop(owner="one"))
     request = pb.ApplyRequest(stamp=client.stamp(), operations=[pop])
     requests: SimpleQueue[pb.ApplyRequest | None] = SimpleQueue()
     requests.put(request)

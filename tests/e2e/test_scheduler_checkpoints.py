@@ -234,7 +234,7 @@ def test_another_services_checkpoint_is_refused(services: EmbeddedServices) -> N
     """A stream that holds something else leaves the session as it is."""
     talker = Talker(services.addresses["scheduler"], Config())
     chunks = talker.saved()
-    chunks[0].info.service = "queue"
+    chunks[0].info.service = session_pb2.SERVICE_KIND_QUEUE
     with pytest.raises(grpc.RpcError) as caught:
         talker.restore(chunks)
     assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION

@@ -155,7 +155,7 @@ def _check(foreseen: Foreseen, round_: scheduler_pb2.Round) -> None:
     """Hold that a round is the one that was foreseen, to the last field."""
     was_told = [*foreseen.confirmations, *foreseen.round.events]
     for told, event in zip(was_told, round_.events, strict=True):
-        if event.patch.node_name and told.patch.HasField("node_name"):
+        if event.patch.node_name and told.patch.HasField("confirms_binding"):
             told.patch.node_name = event.patch.node_name
         assert told == event
     assert foreseen.round.time_ns == round_.time_ns

@@ -31,7 +31,7 @@ CONFIG = eviction_pb2.EvictionConfig(
     soft={"memory.available": "900Mi"},
     soft_grace={"memory.available": "35s"},
     pressure_transition_duration_ns=60 * S,
-    max_pod_grace_period_seconds=20,
+    max_pod_grace_period_duration_ns=20 * S,
 )
 NOTIFIED = eviction_pb2.EvictionConfig(kernel_memcg_notification=True)
 NOTIFIED.MergeFrom(CONFIG)

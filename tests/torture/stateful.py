@@ -286,7 +286,7 @@ class SchedulerPlay(Play):
             if self.random.random() < self._disorder:
                 continue
             bound = scheduler_pb2.Event(patch=scheduler_pb2.PodPatch(pod=gone(name).remove))
-            bound.patch.node_name = self._hosts.get(f"uid-{name}", "n1")
+            bound.patch.node_name = self._hosts.get(f"uid-{name}") or "n1"
             effects.append(bound)
             if self.random.random() < 0.5:
                 status = pod_pb2.PodStatus(phase=self.random.choice(_PHASES))
@@ -328,7 +328,7 @@ class SchedulerPlay(Play):
         patch.pod.CopyFrom(gone(name).remove)
         kind = random.randrange(4)
         if kind == 0:
-            patch.node_name = self._hosts.get(f"uid-{name}", random.choice((*NODES, "")))
+            patch.node_name = self._hosts.get(f"uid-{name}", random.choice(NODES))
         if kind == 1:
             patch.deletion_time_ns = self.at_ns + random.choice((0, 30 * SECOND_NS))
         if kind > 1:
@@ -456,7 +456,8 @@ class QueuePlay(Play):
                 made.assigned_pod_add.pod.spec.node_name = "n1"
             case 3:
                 made.nominate.pod.CopyFrom(ref)
-                made.nominate.node_name = random.choice((*NODES, ""))
+                if node_name := random.choice((*NODES, "")):
+                    made.nominate.node_name = node_name
             case 4:
                 made.activate.pods.add().CopyFrom(ref)
             case _:

@@ -143,7 +143,7 @@ function evictions(node, { memory, pods }, threshold) {
     + `${threshold.shown.quantity}, available: ${Math.floor(available / 1024)}Ki. `;
   return ranked.slice(0, 1).map((pod) => ({
     pod: referenceTo(pod),
-    grace_period_override_seconds: 1,
+    grace_period_override_duration_ns: '1000000000',
     message,
     reason: 'Evicted',
     phase: 'Failed',

@@ -165,11 +165,12 @@ def ranks_pods_as_the_kubelet_does(client: ContractClient) -> None:
 def waits_for_the_grace_of_a_soft_threshold(client: ContractClient) -> None:
     """Check that no pod goes before, and the bound on pods' own grace."""
     soft = {"soft": {MEMORY: "2Gi"}, "soft_grace": {MEMORY: "30s"}}
-    session = client.session(_create(**soft, max_pod_grace_period_seconds=7))
+    session = client.session(_create(**soft, max_pod_grace_period_duration_ns=7 * SECOND_NS))
     for second in (0, 20):
         expect("evictions within grace", _evicted(_step(session, step(second, 1.5))), [])
     eviction = only("evictions", _step(session, step(40, 1.5)).evictions)
-    expect("grace_period_override_seconds", eviction.grace_period_override_seconds, 7)
+    name = "grace_period_override_duration_ns"
+    expect(name, eviction.grace_period_override_duration_ns, 7 * SECOND_NS)
 
 
 @CHECKS.level(3, rule=6)

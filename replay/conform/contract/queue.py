@@ -570,7 +570,7 @@ def _story() -> list[pb.ApplyRequest]:
 
 def _malformed() -> dict[str, pb.ApplyRequest]:
     operations = {
-        "operations[1].operation": Operation(),
+        "operations[1].operation": at(0),
         "operations[1].add.pod": at(0, add=queue_pb2.Add()),
         "operations[1].commit_pop.pop": at(0, commit_pop=queue_pb2.CommitPop()),
         "operations[1].move.event.label": move("NodAdd", 0),

@@ -21,6 +21,7 @@ from replay.conform.contract.checks import (
     expect_refusal,
     expect_same,
 )
+from reprieve.session.v1beta1 import session_pb2
 from reprieve.session.v1beta1.session_pb2 import CheckpointChunk
 
 CHUNK_BYTES_MAX = 1024 * 1024
@@ -141,7 +142,8 @@ def continues_from_a_checkpoint(client: ContractClient) -> None:
         for restored in saved:
             expect_same("a response of a restored session", restored.send(request), answer)
         chunks = session.checkpoint()
-        expect("info.service", chunks[0].info.service, client.contract.service)
+        kind = session_pb2.ServiceKind.Name(chunks[0].info.service)
+        expect("info.service", kind, f"SERVICE_KIND_{client.contract.service.upper()}")
         expect("info.version is set", bool(chunks[0].info.version), wanted=True)
         if max(len(chunk.data) for chunk in chunks) > CHUNK_BYTES_MAX:
             raise CheckError(f"data of a chunk is longer than expected, {CHUNK_BYTES_MAX} bytes")
@@ -157,7 +159,8 @@ def refuses_an_invalid_checkpoint(client: ContractClient) -> None:
     session.send(client.contract.story()[0])
     chunks = session.checkpoint()
     foreign, cut = list(map(_copy, chunks)), list(map(_copy, chunks))
-    foreign[0].info.service = "another"
+    kinds = session_pb2.ServiceKind.values()[1:]
+    foreign[0].info.service = next(kind for kind in kinds if kind != chunks[0].info.service)
     cut[-1].data = cut[-1].data[:-1]
     code, reason = "FAILED_PRECONDITION", "FOREIGN_CHECKPOINT"
     expect_refusal(lambda: session.restored(foreign), code, reason)

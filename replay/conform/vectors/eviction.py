@@ -17,6 +17,7 @@ from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.eviction.v1beta1.eviction_service_pb2_grpc import EvictionServiceStub
 from reprieve.kube.v1beta1 import meta_pb2, pod_pb2, volume_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.time import SECOND_NS
 
 DEADLINE_S = 20
 RANKED_MAX = 10
@@ -203,7 +204,7 @@ def config_message(plain: Json, rules: str) -> ev.EvictionConfig:
         minimum_reclaim=plain.get("min_reclaim"),
         enforce_node_allocatable=plain.get("enforce_node_allocatable"),
         pressure_transition_duration_ns=plain["pressure_transition_ms"] * MS,
-        max_pod_grace_period_seconds=plain["max_pod_grace_s"],
+        max_pod_grace_period_duration_ns=plain["max_pod_grace_s"] * SECOND_NS,
         dedicated_image_fs=plain["dedicated_imagefs"],
         split_container_fs=plain["split_containerfs"],
         local_storage_isolation=plain["local_storage_isolation"],
@@ -386,7 +387,7 @@ def _times_ms(times: Iterable[ev.SignalTime]) -> dict[str, int]:
 def _kill(eviction: ev.Eviction) -> Json:
     kill: Json = {
         "pod": eviction.pod.uid,
-        "grace_period_override": eviction.grace_period_override_seconds,
+        "grace_period_override": eviction.grace_period_override_duration_ns // SECOND_NS,
         "message": eviction.message,
         "reason": eviction.reason,
         "phase": eviction.phase,

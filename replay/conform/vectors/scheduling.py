@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from replay.backends.services import FAST_PATHS
+from replay.trace.criteria import criterion_in_logs
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
@@ -196,9 +197,7 @@ def _preemption(preemption: scheduler_pb2.PreemptionEvaluation, expected: Json) 
     recorded = expected.get("candidates", {})
     ties = sorted(preemption.picked_ties)
     picked = expected.get("picked", "")
-    nominated = (
-        preemption.nominated_node_name if preemption.HasField("nominated_node_name") else None
-    )
+    nominated = preemption.nominated_node_name if preemption.WhichOneof("nomination") else None
     if nominated and nominated in ties:
         nominated = expected["resultNominatedNode"]
     return {
@@ -213,7 +212,7 @@ def _preemption(preemption: scheduler_pb2.PreemptionEvaluation, expected: Json) 
             candidate.node_name: _refusal(candidate.refusal) for candidate in refused
         },
         "picked": picked if ties and picked in ties else preemption.picked,
-        "decidedBy": preemption.decided_by,
+        "decidedBy": criterion_in_logs(preemption.decided_by),
         "clearNominations": [_key(pod) for pod in preemption.cleared_nominations],
         "pickedTies": ties,
         "message": preemption.message,

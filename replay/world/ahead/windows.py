@@ -325,7 +325,8 @@ class Windows:
         """
         order = sorted(pods, key=lambda pod: -pod.priority)
         for pod in order:
-            self._add(events, now_ns, pod, conditions.scheduled).patch.node_name = ""
+            bound = self._add(events, now_ns, pod, conditions.scheduled)
+            bound.patch.confirms_binding.SetInParent()
         for pod in order:
             delay_ns = self._lifecycle.start_delay_ns(now_ns, pod)
             if delay_ns > 0:

@@ -181,9 +181,11 @@ def annotate_life(annotations: Mapping[str, str], life: trace_pb2.PodLife) -> No
     if SERVICE_TIME in annotations and not life.HasField("service_duration_ns"):
         life.service_duration_ns = _duration_ns(annotations, SERVICE_TIME)
         life.exit_code = 0
-    if READY_DELAY in annotations and not life.HasField("ready_delay_duration_ns"):
-        is_never = annotations[READY_DELAY] == NEVER
-        life.ready_delay_duration_ns = -1 if is_never else _duration_ns(annotations, READY_DELAY)
+    if READY_DELAY in annotations and life.WhichOneof("readiness") is None:
+        if annotations[READY_DELAY] == NEVER:
+            life.never_ready.SetInParent()
+        else:
+            life.ready_delay_duration_ns = _duration_ns(annotations, READY_DELAY)
     if EXIT_CODE in annotations and not life.fails:
         text = annotations[EXIT_CODE]
         if not (text.isascii() and text.isdigit()) or len(text) > 3 or int(text) > _CODE_MAX:

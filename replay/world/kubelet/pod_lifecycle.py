@@ -261,10 +261,10 @@ class PodLifecycle(Controller):
         It is Failed from then on; until then it is active on its node.
         """
         pod.eviction = eviction
-        grace_s = pod.grace_s
-        if eviction.HasField("grace_period_override_seconds"):
-            grace_s = eviction.grace_period_override_seconds
-        return self._plan_stop(now_ns, pod, now_ns + grace_s * SECOND_NS)
+        grace_ns = pod.grace_s * SECOND_NS
+        if eviction.HasField("grace_period_override_duration_ns"):
+            grace_ns = eviction.grace_period_override_duration_ns
+        return self._plan_stop(now_ns, pod, now_ns + grace_ns)
 
     def lose(self, now_ns: int, pod: PodRecord) -> None:
         """Remove a pod whose node was deleted (pod garbage collection)."""

@@ -30,9 +30,15 @@ class Readiness(WorldPart):
 
     def delay_ns(self, pod: PodRecord) -> int | None:
         """Return the time from Running to Ready, ns; None for a pod that never becomes ready."""
-        if not pod.life.HasField("ready_delay_duration_ns"):
-            return self._models.ready_delay_ns
-        return pod.life.ready_delay_duration_ns if pod.life.ready_delay_duration_ns >= 0 else None
+        life = pod.life
+        match life.WhichOneof("readiness"):
+            case None:
+                return self._models.ready_delay_ns
+            case "never_ready":
+                return None
+            case "ready_delay_duration_ns":
+                # Traces from before `never_ready` have -1 for it.
+                return life.ready_delay_duration_ns if life.ready_delay_duration_ns >= 0 else None
 
     def started(self, now_ns: int, pod: PodRecord, *, is_first: bool) -> conditions.Write:
         """Return what writes that containers run, and plan when they are ready.

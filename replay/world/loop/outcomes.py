@@ -247,7 +247,7 @@ class OutcomeExecutor:
 
 def _nominated(verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure) -> str | None:
     """Return status.nominatedNodeName to write: "" clears it, None leaves it as it is."""
-    return verdict.nominated_node_name if verdict.HasField("nominated_node_name") else None
+    return verdict.nominated_node_name if verdict.WhichOneof("nomination") else None
 
 
 def _unknown_pod(outcome: scheduler_pb2.Outcome) -> str:

@@ -22,6 +22,7 @@ from services.eviction.core.signals import ConditionType, Signal
 from services.eviction.core.state import node_conditions
 from services.eviction.core.thresholds import Threshold
 from services.eviction.fleet import OperationResult, ParsedConfig
+from services.kube.time import SECOND_NS
 from services.rpc.kube.messages import put, put_all
 
 RANKING_MAX = 10
@@ -101,7 +102,9 @@ def _amounts(amounts: Iterable[tuple[Signal, int]]) -> list[eviction_pb2.SignalA
 def _eviction(eviction: Eviction, *, kill_failed: bool) -> eviction_pb2.Eviction:
     message = eviction_pb2.Eviction(
         pod=_pod_ref(eviction),
-        grace_period_override_seconds=eviction.grace_period_s,
+        grace_period_override_duration_ns=(
+            None if eviction.grace_period_s is None else eviction.grace_period_s * SECOND_NS
+        ),
         message=eviction.message,
         reason=EVICTED_REASON,
         phase=EVICTED_PHASE,

@@ -11,6 +11,7 @@ from services.eviction.core.manager import Manager
 from services.eviction.core.thresholds import ConfigError, Threshold
 from services.eviction.fleet import ParsedConfig
 from services.kube.kubelet import EvictionConfig, Mode, default_hard
+from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields
 from services.typed import DataError
@@ -24,7 +25,7 @@ _IN_A_FILE: Mapping[str, str] = MappingProxyType(
     }
 )
 _IN_THE_MESSAGE: Mapping[str, str] = MappingProxyType(
-    {"min_reclaim": "minimum_reclaim", "max_pod_grace_s": "max_pod_grace_period_seconds"}
+    {"min_reclaim": "minimum_reclaim", "max_pod_grace_s": "max_pod_grace_period_duration_ns"}
 )
 _BESIDE_A_FILE = frozenset(
     {"rules", "dedicated_image_fs", "split_container_fs", "kubelet_configuration"}
@@ -68,7 +69,7 @@ def config_to_message(config: EvictionConfig) -> eviction_pb2.EvictionConfig:
         minimum_reclaim=config.min_reclaim,
         enforce_node_allocatable=config.enforce_node_allocatable,
         pressure_transition_duration_ns=config.pressure_transition_ns,
-        max_pod_grace_period_seconds=config.max_pod_grace_s or None,
+        max_pod_grace_period_duration_ns=config.max_pod_grace_s * SECOND_NS or None,
         dedicated_image_fs=config.dedicated_imagefs,
         split_container_fs=config.split_containerfs,
         local_storage_isolation=config.local_storage_isolation,
@@ -133,9 +134,13 @@ def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionCo
                 f"{field}.enforce_node_allocatable[{index}]",
                 f'unknown value "{level}": use one of {names}',
             )
-    for name in ("pressure_transition_duration_ns", "max_pod_grace_period_seconds"):
+    for name in ("pressure_transition_duration_ns", "max_pod_grace_period_duration_ns"):
         if getattr(message, name) < 0:
             raise FieldError(f"{field}.{name}", "must not be negative")
+    if message.max_pod_grace_period_duration_ns % SECOND_NS:
+        raise FieldError(
+            f"{field}.max_pod_grace_period_duration_ns", "must be whole seconds, as a kubelet's is"
+        )
     hard = dict(message.hard)
     return EvictionConfig(
         mode=mode,
@@ -149,7 +154,7 @@ def _from_fields(message: eviction_pb2.EvictionConfig, field: str) -> EvictionCo
             if message.HasField("pressure_transition_duration_ns")
             else EvictionConfig().pressure_transition_ns
         ),
-        max_pod_grace_s=message.max_pod_grace_period_seconds,
+        max_pod_grace_s=message.max_pod_grace_period_duration_ns // SECOND_NS,
         dedicated_imagefs=message.dedicated_image_fs,
         split_containerfs=message.split_container_fs,
         local_storage_isolation=(

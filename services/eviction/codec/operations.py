@@ -50,6 +50,8 @@ def step_from_message(
         pod_from_message(pod, field=f"{field}.pods[{index}]")
         for index, pod in enumerate(message.pods)
     )
+    if clock is None and not message.HasField("time_ns"):
+        raise FieldError(f"{field}.time_ns", "is required: only a live session has a clock")
     if message.time_ns < 0:
         raise FieldError(f"{field}.time_ns", f"{message.time_ns} ns lies before the Unix epoch")
     check_time_ns(f"{field}.time_ns", message.time_ns)
@@ -58,7 +60,7 @@ def step_from_message(
     return StepNode(
         field=field,
         node_name=required_node(message.node_name, field),
-        now_ns=clock() if clock and not message.time_ns else message.time_ns,
+        now_ns=message.time_ns if message.HasField("time_ns") or clock is None else clock(),
         statistics=None if message.summary_failed else _statistics(message.observations, field),
         pods=pods,
         active_uids=tuple(message.active_uids),

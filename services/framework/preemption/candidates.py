@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
+from enum import StrEnum, auto
 from typing import Protocol
 
 import numpy as np
@@ -186,16 +186,16 @@ TieBreak = Callable[[Sequence[str]], str]
 
 
 class DecidedBy(StrEnum):
-    """What decided the choice of a node."""
+    """What decided the choice of a node: a member of the contract's PreemptionCriterion."""
 
-    ONLY_CANDIDATE = "only-candidate"
-    NO_VICTIMS = "0-no-victims"
-    VIOLATIONS = "1-pdb-violations"
-    HIGHEST_PRIORITY = "2-highest-priority"
-    SUM_PRIORITIES = "3-sum-priorities"
-    NUM_VICTIMS = "4-num-victims"
-    LATEST_START = "5-latest-start"
-    TIE = "6-tie"
+    ONLY_CANDIDATE = auto()
+    NO_VICTIMS = auto()
+    BUDGET_VIOLATIONS = auto()
+    HIGHEST_PRIORITY = auto()
+    SUM_PRIORITIES = auto()
+    NUM_VICTIMS = auto()
+    LATEST_START = auto()
+    TIE = auto()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +226,7 @@ class Picked:
 
 
 _CRITERIA: tuple[tuple[DecidedBy, Callable[[Criteria], int]], ...] = (
-    (DecidedBy.VIOLATIONS, lambda criteria: criteria.violations),
+    (DecidedBy.BUDGET_VIOLATIONS, lambda criteria: criteria.violations),
     (DecidedBy.HIGHEST_PRIORITY, lambda criteria: criteria.highest_priority),
     (DecidedBy.SUM_PRIORITIES, lambda criteria: criteria.sum_priorities),
     (DecidedBy.NUM_VICTIMS, lambda criteria: criteria.num_victims),

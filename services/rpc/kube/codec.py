@@ -221,7 +221,7 @@ def apply_patch(pod: pod_pb2.Pod, patch: PodPatch) -> None:
     """Apply a patch to a pod, in place; fields that the patch lacks stay."""
     if patch.resource_version:
         pod.metadata.resource_version = patch.resource_version
-    if patch.HasField("node_name"):
+    if patch.node_name:
         pod.spec.node_name = patch.node_name
     if patch.HasField("status"):
         pod.status.CopyFrom(patch.status)

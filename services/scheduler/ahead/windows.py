@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.rpc.errors import FieldError
-from services.scheduler.cluster_events import PatchPod, TimedChange
+from services.scheduler.cluster_events import ConfirmBinding, PatchPod, TimedChange
 from services.scheduler.core.queueing.steps import PopId
 from services.scheduler.intake import ALL_PODS, Answer, Intake, RoundInput, out_of_turn
 
@@ -21,13 +21,13 @@ from services.scheduler.intake import ALL_PODS, Answer, Intake, RoundInput, out_
 class ForeseenRound(NamedTuple):
     """A round that follows if all pods of the one before, at `before_ns`, are bound.
 
-    `confirmed` are the world's patches of those pods. One whose node is set and empty confirms a
-    binding, to whatever node was chosen; `bound` are the uids of those.
+    `confirmed` are the world's patches of those pods, confirmations of bindings among them; `bound`
+    are the uids of the latter.
     """
 
     before_ns: int
     bound: Sequence[str]
-    confirmed: Sequence[PatchPod]
+    confirmed: Sequence[PatchPod | ConfirmBinding]
     brought: RoundInput
 
     def follows(self, outcomes: scheduler_pb2.RoundOutcomes) -> bool:
@@ -46,7 +46,10 @@ class ForeseenRound(NamedTuple):
             pop = outcome.pop
             answers.append(Answer(self.before_ns, PopId(pop.uid, pop.cycle), None))
             nodes[pop.uid] = outcome.bind.node_name
-        confirmed = [_with_node(c, nodes) if _confirms(c) else c for c in self.confirmed]
+        confirmed = (
+            change.to(nodes[change.patch.pod.uid]) if isinstance(change, ConfirmBinding) else change
+            for change in self.confirmed
+        )
         changes = [TimedChange(self.before_ns, change) for change in confirmed]
         brought = self.brought
         changes += brought.changes
@@ -69,30 +72,18 @@ def read_window(
             raise FieldError(f"{field}.round", "has events alone and takes pods")
         if round_.time_ns < since_ns:
             raise out_of_turn(f"{field}.round", round_.time_ns, since_ns, round_.time_ns)
-        confirmed = []
+        confirmed: list[PatchPod | ConfirmBinding] = []
         for _, change in intake.read_events(
-            foreseen.confirmations, since_ns, since_ns, f"{field}.confirmations"
+            foreseen.confirmations, since_ns, since_ns, f"{field}.confirmations", confirms=True
         ):
-            if not isinstance(change, PatchPod):
+            if not isinstance(change, PatchPod | ConfirmBinding):
                 raise FieldError(f"{field}.confirmations", "are patches of pods")
             confirmed.append(change)
         changes = intake.read_events(
             round_.events, since_ns, round_.time_ns, f"{field}.round.events"
         )
         brought = RoundInput(round_.time_ns, (), changes, round_.max_pods or ALL_PODS)
-        bound = [change.patch.pod.uid for change in confirmed if _confirms(change)]
+        bound = [change.patch.pod.uid for change in confirmed if isinstance(change, ConfirmBinding)]
         rounds.append(ForeseenRound(since_ns, bound, confirmed, brought))
         since_ns = round_.time_ns
     return rounds
-
-
-def _confirms(change: PatchPod) -> bool:
-    return change.patch.HasField("node_name") and not change.patch.node_name
-
-
-def _with_node(change: PatchPod, nodes: dict[str, str]) -> PatchPod:
-    """Return the patch to the chosen node; the request keeps its own, for it may come again."""
-    patch = scheduler_pb2.PodPatch()
-    patch.CopyFrom(change.patch)
-    patch.node_name = nodes[patch.pod.uid]
-    return PatchPod(patch, change.status)

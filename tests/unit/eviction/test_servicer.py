@@ -123,17 +123,17 @@ def test_the_ranking_shows_its_first_ten() -> None:
 @pytest.mark.parametrize(
     ("step", "field"),
     [
-        (pb.Step(summary_failed=True), "operations[0].step.node_name"),
-        (pb.Step(node_name="n"), "operations[0].step.observations"),
+        (pb.Step(time_ns=0, summary_failed=True), "operations[0].step.node_name"),
+        (pb.Step(time_ns=0, node_name="n"), "operations[0].step.observations"),
         (_step(0, 4, ""), "operations[0].step.pods[0].metadata.uid"),
         (_step(0, 4, "a", "a"), "operations[0].step.pods"),
         (_step(0, 4, "a", active=("a",)), "operations[0].step.active_uids[0]"),
         (
-            pb.Step(node_name="n", observations=ev.Observations(pods=[ev.PodStats()])),
+            pb.Step(time_ns=0, node_name="n", observations=ev.Observations(pods=[ev.PodStats()])),
             "operations[0].step.observations.pods[0].pod.uid",
         ),
         (
-            pb.Step(node_name="n", summary_failed=True, pods=[_pod("a", memory="lots")]),
+            pb.Step(time_ns=0, node_name="n", summary_failed=True, pods=[_pod("a", memory="lots")]),
             "operations[0].step.pods[0].spec.containers[0].resources.requests[memory]",
         ),
     ],
@@ -165,7 +165,14 @@ def test_a_refused_step_names_its_field_and_makes_no_node(step: pb.Step, field: 
             ev.EvictionConfig(pressure_transition_duration_ns=-1),
             "config.pressure_transition_duration_ns",
         ),
-        (ev.EvictionConfig(max_pod_grace_period_seconds=-1), "config.max_pod_grace_period_seconds"),
+        (
+            ev.EvictionConfig(max_pod_grace_period_duration_ns=-1),
+            "config.max_pod_grace_period_duration_ns",
+        ),
+        (
+            ev.EvictionConfig(max_pod_grace_period_duration_ns=1_500_000_000),
+            "config.max_pod_grace_period_duration_ns",
+        ),
         (ev.EvictionConfig(kubelet_configuration="x", use_defaults=True), "config.use_defaults"),
         (ev.EvictionConfig(kubelet_configuration="x"), "config.kubelet_configuration"),
         (
@@ -196,7 +203,9 @@ def test_a_failed_kill_is_answered_also_after_a_collection() -> None:
     caller = Caller(ev.EvictionConfig(hard={"nodefs.available": "10Gi"}))
     node_fs = ev.FsStats(available_bytes=GI, capacity_bytes=100 * GI)
     observations = ev.Observations(node_fs=node_fs)
-    step = pb.Step(node_name="n", observations=observations, pods=[_pod("a")], kill_fails=True)
+    step = pb.Step(
+        time_ns=0, node_name="n", observations=observations, pods=[_pod("a")], kill_fails=True
+    )
     need = caller.step(step).need_reclaim
     assert (need.containers, need.images) == (True, True)
     assert caller.state().awaits_reclaim
@@ -251,8 +260,12 @@ def test_a_live_session_dates_a_step_on_arrival(monkeypatch: pytest.MonkeyPatch)
     """A replay's session never does."""
     monkeypatch.setattr("time.time_ns", lambda: 7 * S)
     live, replayed = Caller(HARD, live=True), Caller(HARD)
-    for caller in (live, replayed):
-        caller.step(_step(0, 4))
+    undated = _step(0, 4)
+    undated.ClearField("time_ns")
+    live.step(undated)
+    with pytest.raises(FieldError, match=r"operations\[0\]\.step\.time_ns: is required"):
+        replayed.step(undated)
+    replayed.step(_step(0, 4))
     assert (live.state().time_ns, replayed.state().time_ns) == (7 * S, 0)
 
 

@@ -59,15 +59,21 @@ class Harness:
         request = pb.CreateSessionRequest(live=live, config=config)
         self.opened = asyncio.run(self.servicer.CreateSession(request, CONTEXT))
         self.sequence = 0
+        self.live = live
 
     def stamp(self, sequence: int | None = None) -> session_pb2.Stamp:
         """Return a stamp of the session, of a read where it has no number."""
         return session_pb2.Stamp(session_id=self.opened.session_id, sequence=sequence)
 
     def send(self, *operations: queue_pb2.Operation, heads: int = 0) -> pb.ApplyResponse:
-        """Answer a batch."""
+        """Answer a batch; a live session's operations have no time, others have 0 without one."""
         stamp = self.stamp(self.sequence + 1)
         request = pb.ApplyRequest(stamp=stamp, operations=operations, heads=heads)
+        for message in request.operations:
+            if self.live:
+                message.ClearField("time_ns")
+            elif not message.HasField("time_ns"):
+                message.time_ns = 0
         answer = self.servicer.apply(request)
         self.sequence += 1
         return answer
@@ -414,13 +420,15 @@ def test_a_live_sessions_time_does_not_go_back_with_the_wall_clock() -> None:
 def test_a_clock_refuses_what_goes_back_or_is_not_a_time() -> None:
     """Each operation is compared with the one before it."""
     clock = RequestClock(5, arrival_ns=None)
-    assert [clock.read(5), clock.read(9)] == [5, 9]
+    assert [clock.read(queue_pb2.Operation(time_ns=at_ns)) for at_ns in (5, 9)] == [5, 9]
     with pytest.raises(TimeGoesBackwardsError):
-        clock.read(8)
+        clock.read(queue_pb2.Operation(time_ns=8))
     with pytest.raises(TimeGoesBackwardsError):
-        RequestClock(0, arrival_ns=None).read(-1)
+        RequestClock(0, arrival_ns=None).read(queue_pb2.Operation(time_ns=-1))
     with pytest.raises(FieldError):
-        clock.read(2**63 - 1)
+        clock.read(queue_pb2.Operation(time_ns=2**63 - 1))
+    with pytest.raises(FieldError, match="time_ns: is required"):
+        RequestClock(0, arrival_ns=None).read(queue_pb2.Operation())
 
 
 def test_affinity_terms_default_to_the_pods_own_namespace() -> None:

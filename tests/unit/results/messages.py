@@ -54,7 +54,9 @@ def patched(
     deletion_s: int | None = None,
 ) -> scheduler_pb2.Event:
     """Return the event of a change of a part of a pod."""
-    patch = scheduler_pb2.PodPatch(pod=pod_ref(name), status=status, node_name=node_name)
+    patch = scheduler_pb2.PodPatch(pod=pod_ref(name), status=status)
+    if node_name is not None:
+        patch.node_name = node_name
     if deletion_s is not None:
         patch.deletion_time_ns = START_NS + deletion_s * SECOND_NS
     return scheduler_pb2.Event(time_ns=START_NS + at_s * SECOND_NS, patch=patch)

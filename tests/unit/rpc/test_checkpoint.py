@@ -49,7 +49,11 @@ def test_a_state_comes_back_as_it_was_written() -> None:
     found = _read(_chunks(plain))
     assert (found.state, found.size) == (plain, len(orjson.dumps(plain)))
     info = found.info
-    assert (info.service, info.version, info.time_ns) == ("queue", package_version(), 5)
+    assert (info.service, info.version, info.time_ns) == (
+        session_pb2.SERVICE_KIND_QUEUE,
+        package_version(),
+        5,
+    )
 
 
 def test_a_big_state_comes_in_chunks_of_1_mib_at_most() -> None:

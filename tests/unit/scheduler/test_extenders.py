@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from services.framework.plugins.in_tree import DEFAULT_PROFILE
+from services.framework.preemption.candidates import DecidedBy
 from services.framework.profile import ALL, ExtensionPoint, PluginSet
 from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import Pod
@@ -340,7 +341,7 @@ def test_violations_are_those_that_an_extender_states() -> None:
         fill(case)
         nomination = refused(case.decide(pod(priority=5))).nomination
     assert nomination is not None
-    assert (nomination.node, nomination.decided_by.value) == ("c", "1-pdb-violations")
+    assert (nomination.node, nomination.decided_by) == ("c", DecidedBy.BUDGET_VIOLATIONS)
 
 
 def lie(**node: Any) -> Verb:

@@ -283,7 +283,7 @@ def test_only_v1_34_puts_victims_in_order_of_importance() -> None:
     ("better", "worse", "decided_by"),
     [
         ([held("a", priority=9, cpu="2")], [held("z", cpu="2").label("app", "guarded")],
-         DecidedBy.VIOLATIONS),
+         DecidedBy.BUDGET_VIOLATIONS),
         ([held("a", priority=1, cpu="2")], [held("z", priority=2, cpu="2")],
          DecidedBy.HIGHEST_PRIORITY),
         ([held("a", priority=2, cpu="2")], [held("y", priority=2), held("z", priority=-9)],

@@ -188,7 +188,8 @@ def test_a_round_of_a_window_tries_no_more_pods_than_it_allows() -> None:
         event.time_ns = 2
     del first.events[3:]
     patch = later.confirmations.add(time_ns=1).patch
-    patch.pod.uid, patch.node_name = "uid-default-p0", ""
+    patch.pod.uid = "uid-default-p0"
+    patch.confirms_binding.SetInParent()
 
     async def both() -> list[scheduler_pb2.RoundOutcomes]:
         return [outcomes async for outcomes in session.run(first, [later])]

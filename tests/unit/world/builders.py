@@ -268,12 +268,17 @@ def unschedulable(
     victims: Sequence[str] = (),
     cleared: Sequence[str] = (),
 ) -> scheduler_pb2.Outcome:
-    """Return the outcome that a pod fits nowhere; with `victims` it preempts on `node`."""
+    """Return the outcome that a pod fits nowhere; with `victims` it preempts on `node`.
+
+    `node` "" clears the pod's nomination.
+    """
     outcome = scheduler_pb2.Outcome(attempts=1)
     outcome.pop.uid, outcome.pop.cycle = uid, 1
     outcome.unschedulable.message = message
-    if node is not None:
+    if node:
         outcome.unschedulable.nominated_node_name = node
+    elif node is not None:
+        outcome.unschedulable.clear_nomination.SetInParent()
     if victims:
         preemption = outcome.unschedulable.preemption
         preemption.node_name = node or ""

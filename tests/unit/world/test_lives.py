@@ -23,7 +23,7 @@ def evict(world: World, pod: PodRecord, now_ns: int, grace_s: int | None) -> int
     """Let the kubelet evict a pod."""
     eviction = eviction_pb2.Eviction(reason="Evicted", phase="Failed", message="low on memory")
     if grace_s is not None:
-        eviction.grace_period_override_seconds = grace_s
+        eviction.grace_period_override_duration_ns = grace_s * S
     eviction.condition.type, eviction.condition.status = "DisruptionTarget", "True"
     return world.lifecycle.evict(now_ns, pod, eviction)
 

@@ -97,7 +97,7 @@ class FakeKubelets:
         if met and self.evicts and active:
             evicted = result.evictions.add(reason="Evicted", phase="Failed", message="low")
             evicted.pod.uid, evicted.signal = active[0], "memory.available"
-            evicted.grace_period_override_seconds = 1
+            evicted.grace_period_override_duration_ns = S
         if result.quiet and self.calms and not met:
             result.calm.min_available.add(signal="memory.available", amount=GIB)
         if self.notifies:

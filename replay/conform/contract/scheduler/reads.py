@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+from google.protobuf.empty_pb2 import Empty
+
 from replay.conform.contract.checks import (
     Checks,
     ContractClient,
@@ -73,7 +75,7 @@ def _windowed(events: list[Event]) -> pb.RunRoundRequest:
     """Return a request with a round for each pod that comes, one a second from second 1."""
     request = pb.RunRoundRequest(round=round_at(1, events[0]))
     for second, (first, event) in enumerate(pairwise(events), 1):
-        confirmed = patched(first.add.pod.metadata.name, node_name="")
+        confirmed = patched(first.add.pod.metadata.name, confirms_binding=Empty())
         confirmed.time_ns = round_at(second).time_ns
         request.window.add(confirmations=[confirmed], round=round_at(second + 1, event))
     return request

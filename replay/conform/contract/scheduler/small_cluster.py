@@ -227,7 +227,7 @@ class SmallCluster:
 
     def _status(self, name: str, verdict: scheduler_pb2.Unschedulable) -> pod_pb2.PodStatus:
         """Return the status of a pod after a failed attempt."""
-        if verdict.HasField("nominated_node_name"):
+        if verdict.WhichOneof("nomination"):
             self._nominated[name] = verdict.nominated_node_name
         status = pending()
         status.nominated_node_name = self._nominated.get(name, "")
