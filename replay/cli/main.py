@@ -78,7 +78,9 @@ EXIT_CODES: Mapping[str, str] = {
     "has that name; verify: a file is changed, missing, extra or unchecked; doctor: replays do not "
     "work on this machine",
     "2": "the command line or an input is refused",
-    "3": "a service cannot be started or reached, or stops answering; record: the API server "
+    "3": "a service cannot be started or reached, stops answering, or breaks the contract; replay: "
+    "the run is complete, but decisions of the scheduler were refused for its mistakes (see "
+    "--tolerate-refusals); record: the API server "
     "cannot be reached, the recording ended early, or its end is missing",
     "4": "the run is complete, but spans were lost",
     "5": "the run has an endless loop at one instant",

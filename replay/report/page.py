@@ -36,6 +36,7 @@ _COUNTED = (
     "oom_killed",
     "pending",
     "refused",
+    "refusals",
     "unavailable",
     "invalid_placements",
     "invalid_preemptions",
@@ -195,6 +196,8 @@ def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHe
         ("not ready at the end", f"{counts['unavailable']:,}"),
         ("failed attempts", f"{counts['failed_attempts']:,}"),
     ]
+    if counts["refusals"]:
+        facts.append(("refused decisions", f"{counts['refusals']:,} mistakes of the scheduler"))
     if counts["oom_killed"]:
         facts.insert(-2, ("OOM-killed", f"{counts['oom_killed']:,}"))
     facts += [

@@ -122,6 +122,11 @@ _TABLES = (
             Column("node_name", "VARCHAR", "the node that it is about"),
             Column("detail", "VARCHAR", "message, reason, phase, cause or condition"),
             Column("refused", "VARCHAR", "why it could not be carried out; NULL: it was"),
+            Column(
+                "refusal_cause",
+                "VARCHAR",
+                "the scheduler's mistake, such as victim elsewhere; NULL: it made none",
+            ),
         ),
     ),
     Table(
@@ -161,7 +166,7 @@ _TABLES = (
                 "nodes on which preemption could have made room, as the scheduler reports",
             ),
             Column("victims", "INTEGER", "pods that preemption displaces"),
-            Column("refused", "VARCHAR", "why the binding could not be carried out; NULL: it was"),
+            Column("refused", "VARCHAR", "why it could not be carried out; NULL: it was"),
         ),
     ),
     Table(

@@ -106,7 +106,8 @@ class RunFacts:
     """The pods of a run by key; allocatable and allocated at its end by resource.
 
     refused: pods without a controller that were refused, by key. workloads: those at the run's end,
-    by name. nodes: the names of all nodes that there were. occupancy: of its nodes over its time.
+    by name. nodes: the names of all nodes that there were. refusals: decisions that were refused
+    for a mistake of the scheduler. occupancy: of its nodes over its time.
     """
 
     start_ns: int = 0
@@ -118,6 +119,7 @@ class RunFacts:
     allocatable: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)
     occupancy: Occupancy = field(default_factory=Occupancy)
+    refusals: int = 0
 
     def still_waiting_ns(self, pod: PodFacts) -> int:
         """Return how long a pod without a node has waited by the end, 0 for any other."""
@@ -165,6 +167,7 @@ class RunFacts:
         return Population(
             pods=len(pods),
             bound=sum(bool(pod.waited_ns) for pod in pods),
+            refusals=self.refusals,
             refused=counts.refused_pods + sum(verdict.refused for verdict in verdicts),
             not_created=sum(pod.key not in self.pods for pod in refused)
             + sum(verdict.not_created for verdict in verdicts),
@@ -212,6 +215,7 @@ def read_facts(run: RunDirectory, length_ns: int | None = None) -> RunFacts:
     for decision in run.decisions():
         if decision.time_ns > end_ns:
             break
+        facts.refusals += bool(decision.refusal_cause)
         _note_decision(facts, lives, decision, workloads)
     for pod in facts.pods.values():
         life = lives.get(pod.uid)

@@ -1,8 +1,9 @@
 """Checks of the services' responses, made before anything in them is carried out.
 
 The contract's comments state for each field whether it is required and which values it may have; a
-response that breaks them is refused by the field's path. What an API server would refuse, such as
-the binding of a pod that is being deleted, is valid here: the next round reports the refusal.
+response that breaks them cannot be carried out, and ends the run with the field's path. A decision
+that an API server would refuse, such as the binding of a pod that does not exist or is being
+deleted, is valid here: it is refused where it is carried out (replay.world.loop.refusals).
 """
 
 from __future__ import annotations
@@ -159,11 +160,11 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, sent: SentObjects) -> N
             raise _InvalidFieldError("pop", "must be absent: refusals name their pods in uids")
         _within("refusals", _refusals, outcome.refusals, at_ns, sent)
         return
-    _pop(outcome.pop, sent)
+    _pop(outcome.pop)
     _attempt(outcome, at_ns)
     match kind:
         case "bind":
-            _bind(outcome.bind, sent)
+            _bind(outcome.bind)
         case "unschedulable":
             _within("unschedulable", _unschedulable, outcome.unschedulable, sent)
             _victims(outcome)
@@ -194,10 +195,9 @@ def _awaits_effects(outcomes: scheduler_pb2.RoundOutcomes, sent: SentObjects) ->
                 raise _InvalidFieldError("awaits_effects", problem)
 
 
-def _pop(pop: session_pb2.PopId, sent: SentObjects) -> None:
-    if not sent.has_pod(pop.uid):
-        problem = f"{pop.uid!r}: {_UNKNOWN_POD}" if pop.uid else _REQUIRED
-        raise _InvalidFieldError("pop.uid", problem)
+def _pop(pop: session_pb2.PopId) -> None:
+    if not pop.uid:
+        raise _InvalidFieldError("pop.uid", _REQUIRED)
     if pop.cycle < 1:
         raise _InvalidFieldError(
             "pop.cycle", f"{pop.cycle} is not a scheduling cycle: they count from 1"
@@ -217,8 +217,9 @@ def _attempt(outcome: scheduler_pb2.Outcome, at_ns: int) -> None:
             raise _InvalidFieldError(name, f"{time_ns} is not from 0 to the round's {at_ns}")
 
 
-def _bind(bind: scheduler_pb2.Bind, sent: SentObjects) -> None:
-    _node(bind.node_name, "bind.node_name", sent)
+def _bind(bind: scheduler_pb2.Bind) -> None:
+    if not bind.node_name:
+        raise _InvalidFieldError("bind.node_name", _REQUIRED)
     counted = (bind.evaluated_nodes, bind.feasible_nodes, bind.tied_nodes)
     if min(counted) < 0:
         for name in ("evaluated_nodes", "feasible_nodes", "tied_nodes"):
@@ -234,10 +235,13 @@ def _unschedulable(verdict: scheduler_pb2.Unschedulable, sent: SentObjects) -> N
 
 
 def _preemption(preemption: scheduler_pb2.Preemption, sent: SentObjects) -> None:
-    _node(preemption.node_name, "node_name", sent)
+    if not preemption.node_name:
+        raise _InvalidFieldError("node_name", _REQUIRED)
     if not preemption.victims:
         raise _InvalidFieldError("victims", "is required: a preemption deletes pods")
-    _pods([victim.pod for victim in preemption.victims], "victims[{}].pod.uid", sent)
+    for index, victim in enumerate(preemption.victims):
+        if not victim.pod.uid:
+            raise _InvalidFieldError(f"victims[{index}].pod.uid", _REQUIRED)
     _pods(preemption.cleared_nominations, "cleared_nominations[{}].uid", sent)
     _pods(preemption.reprieved, "reprieved[{}].uid", sent)
     _count(preemption, "budget_violations")
@@ -273,9 +277,8 @@ def _refusals(refusals: scheduler_pb2.Refusals, at_ns: int, sent: SentObjects) -
             count = len(getattr(refusals, name))
             raise _InvalidFieldError(name, f"has {count} entries, but there are {pods} pods")
     for index, uid in enumerate(refusals.uids):
-        if not sent.has_pod(uid):
-            problem = f"{uid!r}: {_UNKNOWN_POD}" if uid else _REQUIRED
-            raise _InvalidFieldError(f"uids[{index}]", problem)
+        if not uid:
+            raise _InvalidFieldError(f"uids[{index}]", _REQUIRED)
     if refusals.first_cycle < 1:
         problem = f"{refusals.first_cycle} is not a scheduling cycle: they count from 1"
         raise _InvalidFieldError("first_cycle", problem)
@@ -315,12 +318,8 @@ def _extender_answer(answer: scheduler_pb2.ExtenderAnswer) -> None:
 def _nominated(
     verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure, path: str, sent: SentObjects
 ) -> None:
-    if verdict.HasField("nominated_node_name"):
-        _node(verdict.nominated_node_name, path, sent)
-
-
-def _node(name: str, path: str, sent: SentObjects) -> None:
-    if not sent.has_node(name):
+    name = verdict.nominated_node_name
+    if verdict.HasField("nominated_node_name") and not sent.has_node(name):
         raise _InvalidFieldError(path, f"{name!r}: no node has this name" if name else _REQUIRED)
 
 

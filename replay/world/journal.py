@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from enum import StrEnum
 from typing import NamedTuple
 
 from replay.trace.criteria import criterion_in_logs
@@ -40,6 +41,31 @@ class FailedAttempt(NamedTuple):
         return entry
 
 
+class Mistake(StrEnum):
+    """The mistake of a scheduler for which a decision is refused, as the log names it.
+
+    NONE: something had changed that the scheduler had not been sent.
+    """
+
+    NONE = ""
+    UNKNOWN_POD = "unknown pod"
+    UNKNOWN_NODE = "unknown node"
+    ASSIGNED_POD = "assigned pod"
+    TERMINATING_POD = "terminating pod"
+    GATED_POD = "gated pod"
+    DECIDED_TWICE = "decided twice"
+    VICTIM_ELSEWHERE = "victim elsewhere"
+    UNKNOWN_VICTIM = "unknown victim"
+
+
+class Refusal(NamedTuple):
+    """Why a decision is refused: the API server's message, and the scheduler's mistake."""
+
+    message: str
+    cause: Mistake = Mistake.NONE
+
+
+CARRIED_OUT = Refusal("")
 FailedAttemptSink = Callable[[Sequence[FailedAttempt]], None]
 ObjectSink = Callable[[scheduler_pb2.Event], None]
 """Receives the changes of objects that no service reads in full, such as Deployments."""
@@ -91,15 +117,24 @@ class Journal:
             self._objects(scheduler_pb2.Event(time_ns=now_ns, remove=ref))
 
     def scheduled(
-        self, now_ns: int, pod: PodRecord, outcome: scheduler_pb2.Outcome, refused: str = ""
+        self,
+        now_ns: int,
+        pod: meta_pb2.ObjectReference,
+        outcome: scheduler_pb2.Outcome,
+        *,
+        waited_ns: int = 0,
+        refusal: Refusal = CARRIED_OUT,
     ) -> None:
-        """Record a binding; `refused` says why it was refused, "" for one that was applied."""
+        """Record a binding that was applied or refused.
+
+        Attempts, nodes and score are the scheduler's word, as in every other entry.
+        """
         bind = outcome.bind
-        entry = self._entry(now_ns, pod.object_ref(), refused)
+        entry = self._entry(now_ns, pod, refusal)
         scheduled = entry.observed.scheduled
         scheduled.node_name = bind.node_name
         scheduled.attempts = outcome.attempts
-        scheduled.waited_duration_ns = pod.waited_ns(now_ns)
+        scheduled.waited_duration_ns = waited_ns
         if bind.feasible_nodes:
             scheduled.feasible_nodes = bind.feasible_nodes
         if bind.tied_nodes:
@@ -115,6 +150,23 @@ class Journal:
             FailedAttempt(now_ns, self._sequence, pod.object_ref(), message, attempts, reason)
         )
 
+    def attempt_refused(
+        self,
+        now_ns: int,
+        pod: meta_pb2.ObjectReference,
+        attempts: int,
+        failed: tuple[str, str],
+        refusal: Refusal,
+    ) -> None:
+        """Record a failed attempt that could not be written to the pod's status.
+
+        `failed` are the reason and the message of the attempt.
+        """
+        entry = self._entry(now_ns, pod, refusal)
+        failure = entry.observed.failed_scheduling
+        failure.attempts, (failure.reason, failure.message) = attempts, failed
+        self._sink(entry)
+
     def flush(self) -> None:
         """Pass on the failed attempts since the last entry."""
         if self._failed:
@@ -128,16 +180,16 @@ class Journal:
     def nominated(
         self,
         now_ns: int,
-        pod: PodRecord,
+        pod: meta_pb2.ObjectReference,
         preemption: scheduler_pb2.Preemption | None,
         victims: Iterable[meta_pb2.ObjectReference] = (),
-        refused: str = "",
+        refusal: Refusal = CARRIED_OUT,
     ) -> None:
         """Record a nomination with its victims; `preemption` None: it was cleared.
 
         The criterion, the candidates and the number of violated budgets are the scheduler's word.
         """
-        entry = self._entry(now_ns, pod.object_ref(), refused)
+        entry = self._entry(now_ns, pod, refusal)
         nominated = entry.observed.nominated
         nominated.SetInParent()
         if preemption is not None:
@@ -151,11 +203,33 @@ class Journal:
 
     def preempted(self, now_ns: int, victim: PodRecord, by: PodRecord, *, violates: bool) -> None:
         """Record the deletion of a victim; `violates`: its budget did not allow it."""
-        entry = self._entry(now_ns, victim.object_ref())
-        entry.observed.preempted.by.CopyFrom(by.object_ref())
-        entry.observed.preempted.node_name = victim.node_name
+        entry = self._preempted(now_ns, victim.object_ref(), by, victim.node_name, CARRIED_OUT)
         entry.observed.preempted.violates_budget = violates
         self._sink(entry)
+
+    def deletion_refused(
+        self,
+        now_ns: int,
+        victim: meta_pb2.ObjectReference,
+        by: PodRecord,
+        node_name: str,
+        refusal: Refusal,
+    ) -> None:
+        """Record that a victim was not deleted; `node_name` is that of the preemption."""
+        self._sink(self._preempted(now_ns, victim, by, node_name, refusal))
+
+    def _preempted(
+        self,
+        now_ns: int,
+        victim: meta_pb2.ObjectReference,
+        by: PodRecord,
+        node_name: str,
+        refusal: Refusal,
+    ) -> trace_pb2.Decision:
+        entry = self._entry(now_ns, victim, refusal)
+        entry.observed.preempted.by.CopyFrom(by.object_ref())
+        entry.observed.preempted.node_name = node_name
+        return entry
 
     def evicted(
         self,
@@ -294,11 +368,16 @@ class Journal:
         self._sink(entry)
 
     def _entry(
-        self, now_ns: int, ref: meta_pb2.ObjectReference, refused: str = ""
+        self, now_ns: int, ref: meta_pb2.ObjectReference, refusal: Refusal = CARRIED_OUT
     ) -> trace_pb2.Decision:
         self.flush()
         self._sequence += 1
-        entry = trace_pb2.Decision(time_ns=now_ns, sequence=self._sequence, refused=refused)
+        entry = trace_pb2.Decision(
+            time_ns=now_ns,
+            sequence=self._sequence,
+            refused=refusal.message,
+            refusal_cause=refusal.cause,
+        )
         entry.observed.object.CopyFrom(ref)
         return entry
 

@@ -124,12 +124,12 @@ def trace(tmp_path: Path, request: pytest.FixtureRequest) -> str:
 
 
 def observed(folder: Path, kind: str) -> list[str]:
-    """Return the pods of which the run's log has such decisions."""
+    """Return the pods of which the run's log has such decisions, but for refused ones."""
     decisions = RunDirectory.open(folder / "run").decisions()
     return [
-        each.observed.object.name
-        for each in decisions
-        if each.observed.WhichOneof("observed") == kind
+        decision.observed.object.name
+        for decision in decisions
+        if decision.observed.WhichOneof("observed") == kind and not decision.refused
     ]
 
 
@@ -160,7 +160,7 @@ def test_a_loop_is_named_with_the_last_refusal(tmp_path: Path, trace: str) -> No
 
 
 def test_a_victim_that_is_elsewhere_is_a_refusal(tmp_path: Path, trace: str) -> None:
-    """The scheduler learns it with the next round; the pod lives on."""
+    """The scheduler learns it with the next round; the pod lives on, and the run ends with 3."""
 
     def decide(outcome: scheduler_pb2.Outcome) -> None:
         outcome.unschedulable.message = "no room"
@@ -181,12 +181,60 @@ def test_a_victim_that_is_elsewhere_is_a_refusal(tmp_path: Path, trace: str) -> 
 
     small.RunRound = noting  # type: ignore[method-assign] # to learn the victim's uid
     with served(small) as options:
-        reprieve(tmp_path, "replay", trace, *options)
+        done = reprieve(tmp_path, "replay", trace, *options, code=SERVICE)
+    assert "were refused for its mistakes: 1 victim elsewhere; the run is complete" in " ".join(
+        done.stderr.split()
+    )
     (answer,) = small.answers
     assert answer.refused == scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
     assert answer.message == "pod runs is on node-b, not on node-a"
     assert answer.victim.uid == runs
     assert observed(tmp_path, "preempted") == []
+
+
+def test_refused_decisions_are_counted_and_shown_wherever_a_run_is(
+    tmp_path: Path, trace: str
+) -> None:
+    """In the summary, the table of decisions, the report, figures and checks; the run is whole."""
+    nodes = iter(["nowhere", "node-a", "node-a"])
+
+    def decide(outcome: scheduler_pb2.Outcome) -> None:
+        outcome.bind.node_name = next(nodes, "node-a")
+
+    class Twice(Small):
+        """Binds the pod three times in its first answer."""
+
+        def RunRound(  # noqa: N802 - gRPC's name
+            self, request: rpc.RunRoundRequest, context: grpc.ServicerContext
+        ) -> rpc.RunRoundResponse:
+            """Decide, and decide again."""
+            answer = super().RunRound(request, context)
+            for number, outcome in enumerate(list(answer.rounds[0].outcomes) * 2):
+                again = answer.rounds[0].outcomes.add()
+                again.CopyFrom(outcome)
+                again.pop.cycle += number + 1
+                self._decide(again)
+            return answer
+
+    with served(Twice(decide)) as options:  # type: ignore[abstract] # as above
+        done = reprieve(tmp_path, "replay", trace, *options, code=SERVICE)
+        tolerated = [*options, "--force", "--tolerate-refusals"]
+        nodes = iter(["nowhere", "node-a", "node-a"])
+        checked = reprieve(tmp_path, "replay", trace, *tolerated, "--assert", "refusals == 2")
+    assert "1 assigned pod, 1 unknown node" in " ".join(done.stderr.split())
+    assert "1 assigned pod, 1 unknown node" in " ".join(checked.stdout.split())
+    run = RunDirectory.open(tmp_path / "run")
+    assert run.manifest().finished
+    assert run.summary()["decided"]["refusals"] == [
+        {"name": "assigned pod", "count": 1},
+        {"name": "unknown node", "count": 1},
+    ]
+    query = "SELECT kind, name, refusal_cause FROM decisions WHERE refused IS NOT NULL"
+    shown = reprieve(tmp_path, "query", "run", query, "-o", "csv").stdout.split()
+    assert shown[1:] == ["scheduled,comes,unknown", "node", "scheduled,comes,assigned", "pod"]
+    assert "2 mistakes of the scheduler" in (tmp_path / "run" / "report.html").read_text()
+    pods = reprieve(tmp_path, "get", "pods", "run").stdout
+    assert pods.count("Running") == 2
 
 
 def refused(outcome: scheduler_pb2.Outcome) -> None:

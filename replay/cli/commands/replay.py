@@ -12,7 +12,7 @@ import click
 from replay.cli.checks import Checks, check_options
 from replay.cli.console import TerminalConsole
 from replay.cli.early import labelled, refuse_unknown
-from replay.cli.errors import SPANS_LOST, ExitError, refusing
+from replay.cli.errors import SERVICE, SPANS_LOST, ExitError, refusing
 from replay.cli.parameters import MOMENT, output_option, quiet_option, shows
 from replay.cli.play import look_at, play
 from replay.cli.sections import SectionedCommand, section
@@ -45,6 +45,7 @@ class ReplayRequest:
     output: str
     reports: bool
     quiet: bool
+    tolerates_refusals: bool
     compare_recorded: bool
     free_run: bool
 
@@ -107,7 +108,17 @@ def _overrides(**texts: Any) -> Overrides:
     ),
     quiet_option,
 )
-@section("Checks", check_options)
+@section(
+    "Checks",
+    check_options,
+    click.option(
+        "--tolerate-refusals",
+        "tolerates_refusals",
+        is_flag=True,
+        help="Exit with 0 although decisions of the scheduler were refused for its mistakes, such "
+        "as a pod bound twice. Default: 3, once the run is complete.",
+    ),
+)
 @section("What-ifs", takes("overrides", Overrides, _overrides))
 @section(
     "Recorded decisions",
@@ -174,6 +185,21 @@ def run(request: ReplayRequest) -> None:
         _report(finished.run, quiet=request.quiet)
     _show(finished, request.output if shows(request.output, quiet=request.quiet) else "")
     request.checks.conclude_run(finished.run)
+    if not request.tolerates_refusals:
+        refuse_mistakes(finished.run)
+
+
+def refuse_mistakes(run: RunDirectory) -> None:
+    """Raise ExitError if decisions of a complete run were refused for mistakes of its scheduler."""
+    refusals = run.summary()["decided"].get("refusals")
+    if refusals:
+        counts = ", ".join(f"{count['count']:,} {count['name']}" for count in refusals)
+        query = f"reprieve query {run.path} 'FROM decisions WHERE refusal_cause IS NOT NULL'"
+        raise ExitError(
+            SERVICE,
+            f"decisions of the scheduler were refused for its mistakes: {counts}; the run is "
+            f"complete: `{query}` shows them, and --tolerate-refusals exits with 0",
+        )
 
 
 def look(arguments: Sequence[str], checks: Checks, where: str) -> None:

@@ -119,3 +119,5 @@ def _complete(run: RunDirectory, context: click.Context, more: Sequence[str]) ->
         junit=options["junit"],
         summary=options["summary"],
     ).conclude_run(run)
+    if name == "replay" and not options["tolerates_refusals"]:
+        replay.refuse_mistakes(run)

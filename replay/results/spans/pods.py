@@ -200,6 +200,8 @@ class PodSpans:
         trace = self._traces.get(observed.object.uid)
         at_ns = decision.time_ns
         kind = observed.WhichOneof("observed")
+        if kind == "preempted" and decision.refused:
+            return
         if kind == "preempted" or self._victims:
             self._follow_victim(kind, at_ns, observed, trace)
         if trace is None:

@@ -133,17 +133,19 @@ class OccupancyFigures(Protocol):
 class Population:
     """Some pods and workloads of a run, summed up, and the resources of all its nodes at the end.
 
-    pods: the number of pods. bound: those that got a node. refused: pods that admission refused.
-    not_created: those of them that are missing at the end. unavailable: desired pods that are not
-    ready at the end. waited_ns: how long the pod of each binding was pending. still_waiting_s: for
-    each pod without a node at the end, how long it has waited. waits_so_far_ns: all of these, and
-    the waits of pods that went without a node; of gated pods none. work_lost_s: how long preempted
-    pods had run. allocatable: what the nodes have; allocated: what their pods request; cpu in
-    thousandths. occupancy: how full the nodes were over time.
+    pods: the number of pods. bound: those that got a node. refusals: decisions that were refused
+    for a mistake of the scheduler, of all pods. refused: pods that admission refused. not_created:
+    those of them that are missing at the end. unavailable: desired pods that are not ready at the
+    end. waited_ns: how long the pod of each binding was pending. still_waiting_s: for each pod
+    without a node at the end, how long it has waited. waits_so_far_ns: all of these, and the waits
+    of pods that went without a node; of gated pods none. work_lost_s: how long preempted pods had
+    run. allocatable: what the nodes have; allocated: what their pods request; cpu in thousandths.
+    occupancy: how full the nodes were over time.
     """
 
     pods: int
     bound: int
+    refusals: int
     refused: int
     not_created: int
     unavailable: int
@@ -234,6 +236,13 @@ FIGURES: Mapping[str, Figure] = {
         lambda p, _: p.refused,
         sql="SELECT coalesce(sum(pods), 0) FROM refusals",
     ),
+    "refusals": Figure(
+        "decisions that were refused for a mistake of the scheduler, such as a pod bound twice",
+        "",
+        lambda p, _: p.refusals,
+        labels=(),
+        sql="SELECT count(*) FROM decisions WHERE refusal_cause IS NOT NULL",
+    ),
     "unavailable": Figure(
         "desired pods of workloads that are not ready at the end",
         "pods",
@@ -279,7 +288,7 @@ FIGURES: Mapping[str, Figure] = {
         "scheduling attempts that bound nothing",
         "",
         lambda p, _: p.counts.failed_attempts,
-        sql="SELECT count(*) FROM attempts WHERE result <> 'Scheduled'",
+        sql="SELECT count(*) FROM attempts WHERE result <> 'Scheduled' AND refused IS NULL",
     ),
     "succeeded": Figure(
         "pods that ended in phase Succeeded", "pods", lambda p, _: p.counts.ended["Succeeded"]

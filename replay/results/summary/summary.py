@@ -57,8 +57,9 @@ class Decided:
     eviction_not_judged: why no eviction could be decided, "" if one could.
     loops: controllers whose pods were evicted again and again. drains: of nodes.
     invalid_placements, invalid_preemptions: decisions that break rules; the causes of both, in
-    broken rules. refused: decisions that could not be carried out. refused_pods: pods that
-    admission refused.
+    broken rules. refused: decisions that could not be carried out. refusals: those of them that
+    were refused for a mistake of the scheduler, by cause. refused_pods: pods that admission
+    refused.
     """
 
     bound: int
@@ -80,6 +81,7 @@ class Decided:
     invalid_preemptions: int
     invalid_preemption_causes: tuple[NamedCount, ...]
     refused: int
+    refusals: tuple[NamedCount, ...]
     refused_pods: int
 
 
@@ -290,6 +292,7 @@ def _decided(tally: Tally, eviction_not_judged: str) -> Decided:
         invalid_preemptions=tally.decisions["invalid_preemption"],
         invalid_preemption_causes=_causes(tally, "invalid_preemption"),
         refused=tally.refused.total(),
+        refusals=_counts(tally.refusals),
         refused_pods=tally.refused_pods,
     )
 

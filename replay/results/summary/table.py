@@ -68,6 +68,13 @@ def _evicted_note(decided: Decided) -> str:
     return _listed(decided.evicted)
 
 
+def _refused_note(decided: Decided) -> str:
+    """Return the scheduler's mistakes by cause, or that there were none."""
+    if not decided.refusals:
+        return "changed meanwhile; reported back to the scheduler"
+    return f"the scheduler's mistakes: {_listed(decided.refusals)}"
+
+
 def _where(summary: Summary) -> str:
     """Return how the services ran, "" for the default: child processes."""
     ran = sorted(set(summary.services.values()) - {EMBEDDED})
@@ -102,7 +109,7 @@ def _decided(summary: Summary) -> list[tuple[str, int, str]]:
         ("refused by admission", decided.refused_pods, _missing_note(summary)),
         ("not ready at the end", summary.unavailable, "desired by their workloads"),
         ("failed attempts", decided.failed_attempts, ""),
-        ("refused decisions", decided.refused, "reported back to the scheduler"),
+        ("refused decisions", decided.refused, _refused_note(decided)),
     ]
     return [
         ("bound", decided.bound, ""),

@@ -49,7 +49,8 @@ class Tally(DecisionCounts):
     batches: exchanges with the queue that brought pods.
     failed_reasons: attempts by each of the plugins' messages that refused at least one node.
     warnings: what the scheduler passed over, by text.
-    refused: decisions that could not be carried out, by kind.
+    refused: decisions that could not be carried out, by kind. refusals: those that were refused for
+    a mistake of the scheduler, by its cause.
     waited_ns: by priority, how long each pod could be scheduled until its binding, simulated time.
     preempted_by: victims by preemptor, (namespace/name, priority).
     preempted_priorities: victims by (preemptor's priority, victim's priority).
@@ -71,6 +72,7 @@ class Tally(DecisionCounts):
     failed_reasons: Counter[str] = field(default_factory=Counter)
     warnings: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
+    refusals: Counter[str] = field(default_factory=Counter)
     preempted_by: Counter[tuple[str, int]] = field(default_factory=Counter)
     preempted_priorities: Counter[tuple[int, int]] = field(default_factory=Counter)
     loops: EvictionLoops = field(default_factory=EvictionLoops)
@@ -183,6 +185,8 @@ class Tally(DecisionCounts):
             return
         if decision.refused:
             self.refused[kind] += 1
+            if decision.refusal_cause:
+                self.refusals[decision.refusal_cause] += 1
             return
         self.count(kind, observed)
         match kind:

@@ -53,6 +53,7 @@ LOG_COLUMNS: Mapping[str, str] = {
     "atNs": "BIGINT",
     "sequence": "BIGINT",
     "refused": "VARCHAR",
+    "refusalCause": "VARCHAR",
     "observed": (
         f"STRUCT(object {_REFERENCE}, "
         + ", ".join(f'"{name}" {type_}' for name, type_ in _OBSERVED.items())
@@ -78,13 +79,16 @@ _WHO = "o.object.namespace AS namespace, o.object.name AS name, o.object.uid AS 
 
 LOG = f"""
 SELECT sequence, coalesce(atNs, 0) AS at_ns, refused,
+    refusalCause AS refusal_cause,
     {_KIND} AS kind, o.object.kind AS object_kind, {_WHO}, o
 FROM (SELECT * RENAME (observed AS o) FROM {{log_file}})
 """  # noqa: S608 - made of this module's own constants
 
 _NOMINATED = """
 SELECT attempt.sequence, nomination.o.nominated AS n
-FROM (FROM log WHERE kind = 'nominated' AND o.nominated.nodeName IS NOT NULL) AS nomination
+FROM (
+    FROM log WHERE kind = 'nominated' AND o.nominated.nodeName IS NOT NULL AND refused IS NULL
+) AS nomination
 ASOF JOIN (FROM log WHERE kind = 'failedScheduling') AS attempt
     ON nomination.uid = attempt.uid AND nomination.sequence > attempt.sequence
 """
@@ -119,7 +123,10 @@ WITH life AS (
             FILTER (kind = 'preempted') AS preempted_by,
         min(at_ns) FILTER (kind = 'evicted') AS evicted_ns,
         any_value(o.evicted.signal) FILTER (kind = 'evicted') AS evicted_signal
-    FROM (SELECT *, kind = 'scheduled' AND refused IS NULL AS bound FROM log)
+    FROM (
+        SELECT *, kind = 'scheduled' AND refused IS NULL AS bound FROM log
+        WHERE refused IS NULL OR kind IN ('scheduled', 'failedScheduling')
+    )
     WHERE object_kind = 'Pod' GROUP BY uid
 )
 SELECT pod.* EXCLUDE (node_name, started_ns, phase),
@@ -198,10 +205,13 @@ WHERE kind IN ('scheduled', 'failedScheduling')
 """  # noqa: S608 - made of this module's own constants
 
 _PREEMPTIONS = f"""
-WITH victims AS (SELECT *, o.preempted."by".uid AS by_uid FROM log WHERE kind = 'preempted'),
+WITH victims AS (
+    SELECT *, o.preempted."by".uid AS by_uid FROM log
+    WHERE kind = 'preempted' AND refused IS NULL
+),
 nominated AS (
     SELECT uid, sequence, o.nominated AS n FROM log
-    WHERE kind = 'nominated' AND o.nominated.nodeName IS NOT NULL
+    WHERE kind = 'nominated' AND o.nominated.nodeName IS NOT NULL AND refused IS NULL
 )
 SELECT victims.*, victim.priority,
     {_OWNER.format("victim")} AS owner,

@@ -251,6 +251,22 @@ class Cluster:
         removed = (event.remove.uid == uid for event in self.events)
         return uid in self.pods or (uid != "" and any(removed))
 
+    def is_end_unsent(self, kind: str, identity: str) -> bool:
+        """Return whether an event says that a pod or a node ends which was not sent yet.
+
+        `identity` is a pod's UID or a node's name; a pod ends by its removal, or by the request to
+        delete it.
+        """
+        if kind == "Node":
+            return any(
+                event.remove.kind == kind and event.remove.name == identity for event in self.events
+            )
+        return any(
+            event.remove.uid == identity
+            or (event.patch.HasField("deletion_time_ns") and event.patch.pod.uid == identity)
+            for event in self.events
+        )
+
     def has_node(self, name: str) -> bool:
         """Return whether there is a node of that name."""
         return name in self.nodes

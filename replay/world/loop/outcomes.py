@@ -1,20 +1,19 @@
 """Carries out the scheduler's outcomes, and reports to it which of them were refused.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleSchedulingFailure, bindingCycle;
-framework/preemption/preemption.go, prepareCandidate; pkg/registry/core/pod/storage/storage.go,
-BindingREST.setPodNodeAndMetadata (what makes a binding fail); pkg/registry/core/pod/strategy.go,
+framework/preemption/preemption.go, prepareCandidate; pkg/registry/core/pod/strategy.go,
 CheckGracefulDelete (a victim whose binding is under way has no node yet, and is removed at once).
-Upstream's API server also binds to a deleted node, whose pod is garbage collected later; here such
-a binding is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from replay.world.api.conditions import mark_disrupted, set_pod_condition
 from replay.world.api.pod_record import PodRecord, object_ref
+from replay.world.journal import Mistake, Refusal
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.loop.refusals import MAY_CHANGE, RefusalRules, decided_twice
 from replay.world.loop.rounds import InvalidOutcomes
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
@@ -40,7 +39,8 @@ class OutcomeExecutor:
         self._cluster = state.cluster
         self._journal = state.journal
         self._lifecycle = lifecycle
-        self._costs = costs
+        self._rules = RefusalRules(state.cluster, costs.node_of_binding)
+        self._mistake: Mistake | None = None
         self.last_refusal = ""
         self._invalid = {}
 
@@ -54,109 +54,133 @@ class OutcomeExecutor:
         return self._invalid.pop(pop, ()) if self._invalid else ()
 
     def apply(
-        self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]
+        self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome], mistake: Mistake | None = None
     ) -> list[scheduler_pb2.Answer]:
-        """Carry out outcomes in their order; return an answer to each, except refusals of pods."""
+        """Carry out outcomes in their order; return an answer to each, except refusals of pods.
+
+        `mistake` is that of outcomes which were decided at an earlier time (`mistake_of`), None for
+        those of a response that has just arrived.
+        """
+        self._mistake = mistake
         answers: list[scheduler_pb2.Answer] = []
+        decided: set[tuple[str, int]] = set()
         for outcome in outcomes:
             if outcome.HasField("refusals"):
                 self._refusals(now_ns, outcome.refusals)
-            else:
-                answer = self._apply(now_ns, outcome)
-                answers.append(answer)
-                if answer.refused:
-                    self.last_refusal = f"; the last refusal: {answer.message}"
+                continue
+            answer = scheduler_pb2.Answer(pop=outcome.pop)
+            pop = outcome.pop.uid, outcome.pop.cycle
+            repeated = decided_twice(outcome) if pop in decided else None
+            decided.add(pop)
+            match outcome.WhichOneof("decision"):
+                case "bind":
+                    self._bind(now_ns, outcome, answer, repeated)
+                case "unschedulable":
+                    self._unschedulable(now_ns, outcome, answer, repeated)
+                case "failure":
+                    self._failure(now_ns, outcome, repeated)
+            answers.append(answer)
+            if answer.refused:
+                self.last_refusal = f"; the last refusal: {answer.message}"
         self._journal.flush()
         return answers
 
-    def _apply(self, now_ns: int, outcome: scheduler_pb2.Outcome) -> scheduler_pb2.Answer:
-        answer = scheduler_pb2.Answer(pop=outcome.pop)
-        pod = self._cluster.pods.get(outcome.pop.uid)
-        match outcome.WhichOneof("decision"):
-            case "bind":
-                self._bind(now_ns, pod, outcome, answer)
-            case "unschedulable":
-                self._unschedulable(now_ns, pod, outcome, answer)
-            case "failure":
-                self._failure(now_ns, pod, outcome)
-        return answer
+    def mistake_of(self, outcome: scheduler_pb2.Outcome) -> Mistake:
+        """Return the mistake of an outcome that is to be carried out later."""
+        return self._rules.mistake(outcome)
+
+    def _judged(self, refusal: Refusal | None) -> Refusal | None:
+        """Return a refusal with its cause at the time of the decision."""
+        if refusal is None or self._mistake is None or refusal.cause not in MAY_CHANGE:
+            return refusal
+        return refusal._replace(cause=self._mistake)
 
     def _bind(
         self,
         now_ns: int,
-        pod: PodRecord | None,
         outcome: scheduler_pb2.Outcome,
         answer: scheduler_pb2.Answer,
+        repeated: Refusal | None,
     ) -> None:
-        refusal = self._why_not_bound(pod, outcome)
+        refusal = repeated or self._judged(self._rules.binding(outcome))
         violations = self._violations(outcome)
-        if refusal:
-            answer.refused = scheduler_pb2.REFUSAL_STAGE_BIND
-            answer.message = refusal
-            if pod is None:
-                self._cluster.assumed_pod_gone()
-            else:
-                self._journal.scheduled(now_ns, pod, outcome, refusal)
+        pod = self._cluster.pods.get(outcome.pop.uid)
+        waited_ns = 0 if pod is None else pod.waited_ns(now_ns)
+        if refusal is None and pod is not None:
+            self._cluster.bind(now_ns, pod, outcome.bind.node_name)
+            self._journal.scheduled(now_ns, pod.object_ref(), outcome, waited_ns=waited_ns)
+            pod.placed = not violations
+            if violations:
+                self._journal.invalid(now_ns, pod, pod.node_name, violations)
+            self._lifecycle.bound(now_ns, pod)
             return
-        assert pod is not None  # noqa: S101 - _why_not_bound has a text for it
-        self._cluster.bind(now_ns, pod, outcome.bind.node_name)
-        self._journal.scheduled(now_ns, pod, outcome)
-        pod.placed = not violations
-        if violations:
-            self._journal.invalid(now_ns, pod, pod.node_name, violations)
-        self._lifecycle.bound(now_ns, pod)
-
-    def _why_not_bound(self, pod: PodRecord | None, outcome: scheduler_pb2.Outcome) -> str:
+        assert refusal is not None  # noqa: S101 - the rules refuse an unknown pod
+        answer.refused = scheduler_pb2.REFUSAL_STAGE_BIND
+        answer.message = refusal.message
         if pod is None:
-            return _unknown_pod(outcome)
-        name = pod.message.metadata.name
-        if pod.is_terminating:
-            return f"pod {name} is being deleted, cannot be assigned to a host"
-        if pod.node_name:
-            return f"pod {name} is already assigned to node {pod.node_name!r}"
-        if pod.message.spec.scheduling_gates:
-            return f"pod {name} has non-empty .spec.schedulingGates"
-        if outcome.bind.node_name not in self._cluster.nodes:
-            return f'nodes "{outcome.bind.node_name}" not found'
-        return ""
+            self._cluster.assumed_pod_gone()
+        if pod is not None or refusal.cause:
+            ref = self._named(outcome.pop.uid)
+            self._journal.scheduled(now_ns, ref, outcome, waited_ns=waited_ns, refusal=refusal)
 
     def _refusals(self, now_ns: int, refusals: scheduler_pb2.Refusals) -> None:
         reasons = [(verdict.message, _nominated(verdict)) for verdict in refusals.verdicts]
-        pods = self._cluster.pods
         attempted = zip(refusals.uids, refusals.attempts, refusals.verdict_indexes, strict=True)
         for uid, attempts, place in attempted:
-            pod = pods.get(uid)
-            if pod is not None:
-                self._not_bound(now_ns, pod, attempts, "Unschedulable", *reasons[place])
+            self._attempt_failed(now_ns, uid, attempts, "Unschedulable", *reasons[place])
 
     def _unschedulable(
         self,
         now_ns: int,
-        pod: PodRecord | None,
         outcome: scheduler_pb2.Outcome,
         answer: scheduler_pb2.Answer,
+        repeated: Refusal | None,
     ) -> None:
-        verdict = outcome.unschedulable
-        if pod is None:
-            if verdict.HasField("preemption"):
-                answer.refused = scheduler_pb2.REFUSAL_STAGE_NOMINATE
-                answer.message = _unknown_pod(outcome)
+        verdict, uid, attempts = outcome.unschedulable, outcome.pop.uid, outcome.attempts
+        nominated = _nominated(verdict)
+        refusal = self._attempt_failed(
+            now_ns, uid, attempts, "Unschedulable", verdict.message, nominated, repeated
+        )
+        if not verdict.HasField("preemption"):
             return
-        nominated, attempts = _nominated(verdict), outcome.attempts
-        self._not_bound(now_ns, pod, attempts, "Unschedulable", verdict.message, nominated)
-        if verdict.HasField("preemption"):
-            preemption = verdict.preemption
+        if refusal is None:
+            pod, preemption = self._cluster.pods[uid], verdict.preemption
             if violations := self._violations(outcome):
                 node_name = preemption.node_name
                 self._journal.invalid(now_ns, pod, node_name, violations, is_preemption=True)
             self._preempt(now_ns, pod, preemption, answer)
-
-    def _failure(self, now_ns: int, pod: PodRecord | None, outcome: scheduler_pb2.Outcome) -> None:
-        if pod is None:
             return
-        failure, attempts = outcome.failure, outcome.attempts
+        answer.refused = scheduler_pb2.REFUSAL_STAGE_NOMINATE
+        answer.message = refusal.message
+
+    def _failure(
+        self, now_ns: int, outcome: scheduler_pb2.Outcome, repeated: Refusal | None
+    ) -> None:
+        failure, uid, attempts = outcome.failure, outcome.pop.uid, outcome.attempts
         nominated = _nominated(failure)
-        self._not_bound(now_ns, pod, attempts, "SchedulerError", failure.message, nominated)
+        self._attempt_failed(
+            now_ns, uid, attempts, "SchedulerError", failure.message, nominated, repeated
+        )
+
+    def _attempt_failed(
+        self,
+        now_ns: int,
+        uid: str,
+        attempts: int,
+        reason: str,
+        message: str,
+        nominated: str | None,
+        repeated: Refusal | None = None,
+    ) -> Refusal | None:
+        """Record an attempt that bound nothing; return why its status is not written, if so."""
+        refusal = repeated or self._judged(self._rules.attempt(uid))
+        if refusal is None:
+            pod = self._cluster.pods[uid]
+            self._not_bound(now_ns, pod, attempts, reason, message, nominated)
+        elif refusal.cause:
+            failed = reason, message
+            self._journal.attempt_refused(now_ns, self._named(uid), attempts, failed, refusal)
+        return refusal
 
     def _not_bound(
         self,
@@ -176,7 +200,7 @@ class OutcomeExecutor:
         if nominated is not None and status.nominated_node_name != nominated:
             ended = bool(status.nominated_node_name)
             if not nominated:
-                self._journal.nominated(now_ns, pod, None)
+                self._journal.nominated(now_ns, pod.object_ref(), None)
             status.nominated_node_name = nominated
             changed = True
         if changed:
@@ -189,8 +213,8 @@ class OutcomeExecutor:
         preemption: scheduler_pb2.Preemption,
         answer: scheduler_pb2.Answer,
     ) -> None:
-        victims = (self._named(victim.pod) for victim in preemption.victims)
-        self._journal.nominated(now_ns, pod, preemption, victims)
+        victims = (self._named(victim.pod.uid, victim.pod) for victim in preemption.victims)
+        self._journal.nominated(now_ns, pod.object_ref(), preemption, victims)
         if preemption.clears_last:
             self._delete_victims(now_ns, pod, preemption, answer)
         for ref in preemption.cleared_nominations:
@@ -198,16 +222,20 @@ class OutcomeExecutor:
         if not preemption.clears_last:
             self._delete_victims(now_ns, pod, preemption, answer)
 
-    def _named(self, ref: meta_pb2.ObjectReference) -> meta_pb2.ObjectReference:
-        """Return a pod's reference for the log; of an answer's, only the UID counts."""
-        pod = self._cluster.pods.get(ref.uid)
-        return object_ref("Pod", ref) if pod is None else pod.object_ref()
+    def _named(
+        self, uid: str, named: meta_pb2.ObjectReference | None = None
+    ) -> meta_pb2.ObjectReference:
+        """Return a pod's reference for the log; `named` is used for one that has gone."""
+        pod = self._cluster.pods.get(uid)
+        if pod is not None:
+            return pod.object_ref()
+        return object_ref("Pod", named or meta_pb2.ObjectReference(uid=uid))
 
     def _clear_nomination(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
         other = self._cluster.pods.get(ref.uid)
         if other is not None and other.message.status.nominated_node_name:
             other.message.status.nominated_node_name = ""
-            self._journal.nominated(now_ns, other, None)
+            self._journal.nominated(now_ns, other.object_ref(), None)
             self._cluster.status_changed(now_ns, other, nomination_ended=True)
 
     def _delete_victims(
@@ -217,21 +245,19 @@ class OutcomeExecutor:
         preemption: scheduler_pb2.Preemption,
         answer: scheduler_pb2.Answer,
     ) -> None:
-        """Delete victims in order, up to one that is not on the preemption's node."""
+        """Delete victims that exist, in order, up to one whose deletion is refused."""
         for victim in preemption.victims:
-            victim_pod = self._cluster.pods.get(victim.pod.uid)
-            if victim_pod is None:
-                continue
-            node = victim_pod.node_name or self._costs.node_of_binding(victim_pod.uid)
-            if node != preemption.node_name:
-                name = victim_pod.message.metadata.name
+            uid = victim.pod.uid
+            refusal = self._judged(self._rules.deletion(uid, preemption.node_name))
+            if refusal is None:
+                self._delete_victim(now_ns, self._cluster.pods[uid], pod)
+            elif refusal.cause:
+                ref = self._named(uid, victim.pod)
+                self._journal.deletion_refused(now_ns, ref, pod, preemption.node_name, refusal)
                 answer.refused = scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
-                answer.message = (
-                    f"pod {name} is on {node or 'no node'}, not on {preemption.node_name}"
-                )
+                answer.message = refusal.message
                 answer.victim.CopyFrom(victim.pod)
                 return
-            self._delete_victim(now_ns, victim_pod, pod)
 
     def _delete_victim(self, now_ns: int, victim: PodRecord, preemptor: PodRecord) -> None:
         """Mark and delete a victim, unless it is terminating already."""
@@ -250,10 +276,6 @@ def _nominated(verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure) -> 
     return verdict.nominated_node_name if verdict.WhichOneof("nomination") else None
 
 
-def _unknown_pod(outcome: scheduler_pb2.Outcome) -> str:
-    return f'no pod has the uid "{outcome.pop.uid}"'
-
-
 class SchedulingCosts:
     """The simulated durations of cycles and bindings (models cycle-cost and bind-cost).
 
@@ -267,6 +289,7 @@ class SchedulingCosts:
     """
 
     _waiting: dict[str, scheduler_pb2.Outcome]
+    _mistakes: dict[str, Mistake]
     _count: int
     _busy_until_ns: int
 
@@ -275,6 +298,7 @@ class SchedulingCosts:
         self._cycle_ns = state.models.cycle_cost_ns
         self._bind_ns = state.models.bind_cost_ns
         self._waiting = {}
+        self._mistakes = {}
         self._count = 0
         self._busy_until_ns = 0
 
@@ -292,9 +316,15 @@ class SchedulingCosts:
         return None if wakeup_ns is None else max(wakeup_ns, self._busy_until_ns)
 
     def ready(
-        self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]
+        self,
+        now_ns: int,
+        outcomes: Iterable[scheduler_pb2.Outcome],
+        mistake_of: Callable[[scheduler_pb2.Outcome], Mistake],
     ) -> list[scheduler_pb2.Outcome]:
-        """Return a round's outcomes that are carried out now; plan the others."""
+        """Return a round's outcomes that are carried out now; plan the others.
+
+        `mistake_of` returns the mistake of one that is planned.
+        """
         now = []
         for outcome in outcomes:
             pods = len(outcome.refusals.uids) or 1
@@ -304,7 +334,8 @@ class SchedulingCosts:
             if self._cycle_ns:
                 self._plan(self._busy_until_ns)
             if at_ns > now_ns:
-                self._waiting[self._plan(at_ns)] = outcome
+                key = self._plan(at_ns)
+                self._waiting[key], self._mistakes[key] = outcome, mistake_of(outcome)
             else:
                 now.append(outcome)
         return now
@@ -316,10 +347,13 @@ class SchedulingCosts:
                 return outcome.bind.node_name
         return ""
 
-    def due(self, key: str) -> list[scheduler_pb2.Outcome]:
-        """Return the outcome that is due with a CYCLE action; none for the end of a cycle only."""
+    def due(self, key: str) -> tuple[list[scheduler_pb2.Outcome], Mistake]:
+        """Return the outcome that is due with a CYCLE action, and its mistake.
+
+        There is none where only a cycle ends.
+        """
         outcome = self._waiting.pop(key, None)
-        return [] if outcome is None else [outcome]
+        return ([] if outcome is None else [outcome]), self._mistakes.pop(key, Mistake.NONE)
 
     def _plan(self, at_ns: int) -> str:
         self._count += 1

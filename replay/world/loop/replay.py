@@ -16,7 +16,7 @@ from enum import Enum
 from replay.world.api.cluster import Cluster
 from replay.world.controller import Ending
 from replay.world.controllers.controller_manager import ControllerManager, controllers_in_order
-from replay.world.journal import DecisionSink, FailedAttemptSink, Journal, ObjectSink
+from replay.world.journal import DecisionSink, FailedAttemptSink, Journal, Mistake, ObjectSink
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
@@ -222,14 +222,17 @@ class Replay:
     def _carry_out(self, now_ns: int) -> None:
         """Send the round and carry out its outcomes, whose effects belong to the next one."""
         for outcomes in self.stream.outcomes(self.cluster.take_events()):
-            self._apply(now_ns, self._costs.ready(now_ns, outcomes.outcomes))
+            ready = self._costs.ready(now_ns, outcomes.outcomes, self._outcomes.mistake_of)
+            self._apply(now_ns, ready)
             self._wakeup_ns = (
                 outcomes.next_wakeup_time_ns if outcomes.HasField("next_wakeup_time_ns") else None
             )
 
-    def _apply(self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome]) -> None:
+    def _apply(
+        self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome], mistake: Mistake | None = None
+    ) -> None:
         """Carry out outcomes; the next round answers them, before its first event."""
-        answers = self._outcomes.apply(now_ns, outcomes)
+        answers = self._outcomes.apply(now_ns, outcomes, mistake)
         waiting = self.cluster.events[:1]
         self.stream.add_answers(waiting[0].time_ns if waiting else now_ns, answers)
 
@@ -249,7 +252,7 @@ class Replay:
 
     def _act(self, now_ns: int, action: Action) -> None:
         if action.kind is ActionKind.CYCLE:
-            self._apply(now_ns, self._costs.due(action.key))
+            self._apply(now_ns, *self._costs.due(action.key))
         else:
             self.controllers.act(now_ns, action)
 

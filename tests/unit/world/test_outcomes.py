@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -91,17 +93,32 @@ def refused_gated(world: World) -> scheduler_pb2.Outcome:
     return bind("uid-p", "n")
 
 
-@pytest.mark.parametrize(
-    ("outcome", "words"),
-    [
-        (refused_gone, 'no pod has the uid "uid-p"'),
-        (refused_terminating, "pod low is being deleted, cannot be assigned to a host"),
-        (refused_assigned, "pod low is already assigned to node 'n'"),
-        (refused_node, 'nodes "gone" not found'),
-        (refused_gated, "pod p has non-empty .spec.schedulingGates"),
-    ],
-)
-def test_a_binding_is_refused(outcome, words: str) -> None:  # type: ignore[no-untyped-def] # a function above
+REFUSED = [
+    (refused_gone, 'no pod has the uid "uid-p"', "unknown pod"),
+    (
+        refused_terminating,
+        "pod low is being deleted, cannot be assigned to a host",
+        "terminating pod",
+    ),
+    (refused_assigned, "pod low is already assigned to node 'n'", "assigned pod"),
+    (refused_node, 'nodes "gone" not found', "unknown node"),
+    (refused_gated, "pod p has non-empty .spec.schedulingGates", "gated pod"),
+]
+
+
+def refused_entries(world: World) -> list[tuple[str, str, str]]:
+    """Return kind, message and cause of the log's refused decisions."""
+    return [
+        (entry.observed.WhichOneof("observed") or "", entry.refused, entry.refusal_cause)
+        for entry in world.entries
+        if entry.refused
+    ]
+
+
+@pytest.mark.parametrize(("outcome", "words", "cause"), REFUSED)
+def test_a_binding_that_was_ruled_out_when_it_was_decided_is_a_mistake(
+    outcome: Callable[[World], scheduler_pb2.Outcome], words: str, cause: str
+) -> None:
     """In the API server's words; nothing changes, but a pod may leave the scheduler's snapshot."""
     world = make_world()
     refused = outcome(world)
@@ -110,9 +127,99 @@ def test_a_binding_is_refused(outcome, words: str) -> None:  # type: ignore[no-u
     (answer,) = apply(world, refused)
     assert (answer.refused, answer.message) == (scheduler_pb2.REFUSAL_STAGE_BIND, words)
     assert (world.events(), world.cluster.snapshot_version) == ([], version)
-    assert [each.refused for each in world.entries if each.refused] == (
-        [] if words.startswith("no pod") else [words]
+    assert refused_entries(world) == [("scheduled", words, cause)]
+
+
+@pytest.mark.parametrize(("outcome", "words", "cause"), REFUSED)
+def test_a_binding_is_no_mistake_where_the_end_of_its_pod_or_node_was_not_sent_yet(
+    outcome: Callable[[World], scheduler_pb2.Outcome], words: str, cause: str
+) -> None:
+    """It is refused all the same; a pod that has gone by then has no entry."""
+    world = make_world()
+    refused = outcome(world)
+    if cause == "unknown node":
+        world.feed(S, create(make_node("gone")))
+        world.events()
+        world.feed(S, delete("Node", "gone"))
+    (answer,) = apply(world, refused)
+    assert (answer.refused, answer.message) == (scheduler_pb2.REFUSAL_STAGE_BIND, words)
+    races = ("unknown pod", "unknown node", "terminating pod")
+    seen = [("scheduled", words, "" if cause in races else cause)]
+    assert refused_entries(world) == (seen if cause != "unknown pod" else [])
+
+
+def test_a_pop_that_is_decided_twice_in_a_response_is_refused_the_second_time() -> None:
+    """Whatever the second decision is."""
+    world = make_world()
+    preempting = unschedulable("uid-p", node="n", victims=["uid-low"])
+    answers = apply(world, bind("uid-p", "n"), bind("uid-p", "n"), preempting, failure("uid-p"))
+    stages = [0, scheduler_pb2.REFUSAL_STAGE_BIND, scheduler_pb2.REFUSAL_STAGE_NOMINATE, 0]
+    assert [answer.refused for answer in answers] == stages
+    kinds = [(kind, cause) for kind, _, cause in refused_entries(world)]
+    failed = ("failed_scheduling", "decided twice")
+    assert kinds == [("scheduled", "decided twice"), failed, failed]
+    assert not world.pod("low").is_terminating
+
+
+def test_an_attempt_of_a_pod_with_a_node_changes_nothing() -> None:
+    """Neither its condition nor its nomination, nor do its victims go."""
+    world = make_world()
+    preempting = unschedulable("uid-low", node="n", victims=["uid-other"])
+    (answer,) = apply(world, preempting)
+    assert answer.refused == scheduler_pb2.REFUSAL_STAGE_NOMINATE
+    assert world.events() == []
+    words = "pod low is already assigned to node 'n'"
+    assert refused_entries(world) == [("failed_scheduling", words, "assigned pod")]
+
+
+def test_an_attempt_of_a_pod_that_never_was_is_a_mistake_also_among_others() -> None:
+    """The other pods of these refusals have their status."""
+    world = make_world()
+    assert apply(world, refusals("uid-nobody", "uid-p")) == []
+    words = 'no pod has the uid "uid-nobody"'
+    assert refused_entries(world) == [("failed_scheduling", words, "unknown pod")]
+    assert condition(world, "p", "PodScheduled") == ("False", "Unschedulable", "no")
+
+
+@pytest.mark.parametrize(
+    ("victim", "words", "cause"),
+    [
+        ("uid-far", "pod far is on m, not on n", "victim elsewhere"),
+        ("uid-q", "pod q is on no node, not on n", "victim elsewhere"),
+        ("uid-nobody", 'no pod has the uid "uid-nobody"', "unknown victim"),
+    ],
+)
+def test_a_victim_that_is_not_on_the_node_ends_the_deletions(
+    victim: str, words: str, cause: str
+) -> None:
+    """Those before it are deleted, those after it are not; the answer names it."""
+    world = make_world()
+    world.feed(0, create(make_node("m")), create_pod(make_pod("q")))
+    world.feed(0, create_pod(make_pod("far", node="m", priority=-1, ready=True)))
+    world.events()
+    victims = ["uid-low", victim, "uid-other"]
+    (answer,) = apply(world, unschedulable("uid-p", node="n", victims=victims))
+    assert (answer.refused, answer.victim.uid) == (
+        scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM,
+        victim,
     )
+    assert refused_entries(world) == [("preempted", words, cause)]
+    terminating = [name for name in ("low", "other", "far") if world.pod(name).is_terminating]
+    assert terminating == ["low"]
+
+
+@pytest.mark.parametrize("kind", ["bind", "preempt"])
+def test_a_decision_that_is_carried_out_later_has_the_mistake_of_its_own_time(kind: str) -> None:
+    """What changes until then is no mistake; what was ruled out at first stays one."""
+    for name, cause in (("uid-p", ""), ("uid-nobody", "unknown pod")):
+        world = make_world()
+        outcome = bind(name, "n") if kind == "bind" else unschedulable(name, victims=["uid-low"])
+        mistake = world.outcomes.mistake_of(outcome)
+        world.feed(S, delete("Pod", "p"))
+        world.events()
+        world.outcomes.apply(2 * S, [outcome], mistake)
+        causes = [seen for *_, seen in refused_entries(world)]
+        assert causes == ([cause] if cause != "" else [])
 
 
 def test_two_bindings_of_one_pod_are_one_and_a_refusal() -> None:
@@ -185,13 +292,13 @@ def test_a_preemption_marks_and_deletes_its_victims_in_order() -> None:
 
 
 def test_victims_that_are_gone_or_terminating_already_are_left_alone() -> None:
-    """Neither is a refusal."""
+    """Neither is a refusal, where the scheduler was not sent yet that the pod has gone."""
     world = make_world()
-    world.feed(0, delete("Pod", "low"), delete("Pod", "other", grace_s=0))
     world.events()
+    world.feed(0, delete("Pod", "low"), delete("Pod", "other", grace_s=0))
     (answer,) = apply(world, unschedulable("uid-p", node="n", victims=["uid-low", "uid-other"]))
     assert answer.refused == 0
-    assert [event.patch.pod.name for event in world.cluster.take_events()] == ["p"]
+    assert [event.patch.pod.name for event in world.cluster.take_events()][-1] == "p"
     conditions = [each.type for each in world.pod("low").message.status.conditions]
     assert "DisruptionTarget" not in conditions
 
@@ -214,14 +321,15 @@ def test_lower_nominations_are_cleared_before_the_victims_go() -> None:
 def test_a_preemptor_that_has_gone_gets_no_nomination_and_spares_its_victims() -> None:
     """The refusal names its stage; a mere verdict needs none."""
     world = make_world()
-    world.feed(0, delete("Pod", "p"))
     world.events()
-    answers = apply(
-        world,
+    world.feed(0, delete("Pod", "p"))
+    outcomes = (
         unschedulable("uid-p", node="n", victims=["uid-low"]),
         unschedulable("uid-p"),
         failure("uid-p"),
     )
+    answers = [answer for outcome in outcomes for answer in apply(world, outcome)]
+    world.events()
     assert [answer.refused for answer in answers] == [scheduler_pb2.REFUSAL_STAGE_NOMINATE, 0, 0]
     assert answers[0].message == 'no pod has the uid "uid-p"'
     assert not world.pod("low").is_terminating
@@ -315,15 +423,19 @@ def test_pods_that_were_refused_together_get_each_their_status() -> None:
     world = make_world()
     world.feed(0, create_pod(make_pod("q")))
     world.events()
+    world.feed(0, create_pod(make_pod("gone")))
+    world.events()
+    world.feed(0, delete("Pod", "gone"))
     told = refusals("uid-q", "uid-gone", "uid-p", messages=("none", "lost", "full"))
     assert apply(world, told) == []
     assert condition(world, "q", "PodScheduled") == ("False", "Unschedulable", "none")
     assert condition(world, "p", "PodScheduled") == ("False", "Unschedulable", "full")
-    assert world.events() == ["patch", "patch"]
-    failed = [each.observed.failed_scheduling for each in world.entries]
+    assert world.events() == ["remove", "patch", "patch"]
+    entries = [entry for entry in world.entries if entry.observed.HasField("failed_scheduling")]
+    failed = [entry.observed.failed_scheduling for entry in entries]
     assert [(each.message, each.attempts) for each in failed] == [("none", 1), ("full", 3)]
-    assert [each.sequence for each in world.entries] == [1, 2]
-    assert apply(world, told) == []
+    assert [entry.sequence for entry in world.entries] == [1, 2, 3]
+    assert apply(world, refusals("uid-q", "uid-p", messages=("none", "full"))) == []
     assert world.events() == []
     assert world.cluster.all_tried()
 

@@ -299,8 +299,33 @@ def check_answer(request: Any, answer: Any, sent: Sequence[Any]) -> None:
     for index, outcomes in enumerate(answer.rounds):
         is_followed = index + 1 < len(rounds)
         check_outcomes(outcomes, rounds[index].time_ns, sent_objects)
+        _check_names(outcomes, sent_objects)
         check_window_continues(outcomes, is_followed=is_followed)
 
 
 def _copied(answer: Any) -> Any:
     return type(answer).FromString(answer.SerializeToString())
+
+
+def _check_names(outcomes: scheduler_pb2.RoundOutcomes, sent: _SentObjects) -> None:
+    """Check that decisions are about pods and nodes that there are; a replay refuses others."""
+    for place, outcome in enumerate(outcomes.outcomes):
+        preemption = outcome.unschedulable.preemption
+        pods = {
+            "pop.uid": outcome.pop.uid,
+            **{f"refusals.uids[{i}]": uid for i, uid in enumerate(outcome.refusals.uids)},
+            **{
+                f"unschedulable.preemption.victims[{i}].pod.uid": victim.pod.uid
+                for i, victim in enumerate(preemption.victims)
+            },
+        }
+        nodes = {
+            "bind.node_name": outcome.bind.node_name,
+            "unschedulable.preemption.node_name": preemption.node_name,
+        }
+        for path, uid in pods.items():
+            if uid and not sent.has_pod(uid):
+                raise CheckError(f"outcomes[{place}].{path}: {uid!r}: no pod has this uid")
+        for path, name in nodes.items():
+            if name and not sent.has_node(name):
+                raise CheckError(f"outcomes[{place}].{path}: {name!r}: no node has this name")
