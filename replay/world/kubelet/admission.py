@@ -166,7 +166,8 @@ class KubeletAdmission:
     def unfit(self, pod: PodRecord) -> Unfit | None:
         """Return why a pod that its kubelet sees for the first time does not fit, None if it does.
 
-        A node that does not exist has no kubelet that checks.
+        A pod that fits is admitted and counts from now on. A node that does not exist has no
+        kubelet that checks.
         """
         message = self._cluster.nodes.get(pod.node_name)
         if message is None or MIRROR_ANNOTATION in pod.message.metadata.annotations:
@@ -178,7 +179,10 @@ class KubeletAdmission:
         claim = self._claim_of(spec)
         shortages = tuple(_shortages(claim.amounts, seen))
         predicates = tuple(_predicates(spec, claim.ports, seen))
-        return Unfit(shortages, predicates) if shortages or predicates else None
+        if shortages or predicates:
+            return Unfit(shortages, predicates)
+        _put(seen, pod.uid, _Admitted(pod.message, claim))
+        return None
 
     def victims(self, pod: PodRecord, unfit: Unfit) -> list[PodRecord] | Rejection:
         """Return the pods that go for a critical pod, or its rejection if they are not enough.
