@@ -138,6 +138,9 @@ class Recorder:
                 case "add":
                     if event.add.HasField("pod"):
                         self._pod_added(event)
+                case "update":
+                    if event.update.HasField("pod"):
+                        self.tally.pod_updated(event.update.pod)
                 case "remove":
                     self.tally.pod_removed(event.remove.uid)
         if self._exchange is None:

@@ -282,7 +282,7 @@ def _waits(a: RunFacts, b: RunFacts) -> list[ClassWaits]:
 def _waits_of(run: RunFacts, pods: Iterable[PodFacts]) -> Waits:
     pods = list(pods)
     waits_ns = [wait_ns for pod in pods for wait_ns in run.waits_so_far_ns(pod)]
-    return Waits.of(waits_ns, sum(pod.pending and not pod.gated for pod in pods))
+    return Waits.of(waits_ns, sum(map(run.still_waits, pods)))
 
 
 def _figures(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> list[FigureChange]:

@@ -121,16 +121,12 @@ class RunFacts:
     occupancy: Occupancy = field(default_factory=Occupancy)
     refusals: int = 0
 
-    def still_waiting_ns(self, pod: PodFacts) -> int:
-        """Return how long a pod without a node has waited by the end, 0 for any other."""
-        return self.end_ns - pod.pending_since_ns if pod.pending else 0
-
     def waits_so_far_ns(self, pod: PodFacts) -> Iterator[int]:
         """Yield how long a pod waited for each node that it got or did not get, until the end."""
         yield from pod.waited_ns
         yield from pod.unbound_ns
-        if pod.pending and not pod.gated:
-            yield self.still_waiting_ns(pod)
+        if self.still_waits(pod):
+            yield self.waiting_ns(pod, self.length_ns)
 
     @property
     def resources(self) -> Counter[str]:
@@ -143,9 +139,17 @@ class RunFacts:
         return self.end_ns - self.start_ns
 
     def waits(self, pod: PodFacts, offset_ns: int) -> bool:
-        """Return whether a pod waits for a node at a moment."""
+        """Return whether a pod waits for a node at a moment; with a scheduling gate it does not.
+
+        A pod that is gated at the end was so all the time, since gates are never added.
+        """
         at_ns, until_ns = self.start_ns + offset_ns, pod.pending_until_ns
-        return pod.pending_since_ns <= at_ns and (until_ns is None or at_ns < until_ns)
+        is_pending = pod.pending_since_ns <= at_ns and (until_ns is None or at_ns < until_ns)
+        return is_pending and not pod.gated
+
+    def still_waits(self, pod: PodFacts) -> bool:
+        """Return whether a pod waits for a node at the end."""
+        return self.waits(pod, self.length_ns)
 
     def waiting_ns(self, pod: PodFacts, offset_ns: int) -> int:
         """Return how long a pod has waited at a moment, 0 for one that does not wait then."""
@@ -159,6 +163,7 @@ class RunFacts:
     def population(self, chosen: Callable[[Described], bool] = _anything) -> Population:
         """Return the sum over the pods and workloads that are chosen."""
         pods = [pod for pod in self.pods.values() if chosen(pod)]
+        waiting = [pod for pod in pods if self.still_waits(pod)]
         refused = [pod for pod in self.refused.values() if chosen(pod)]
         verdicts = [workload.verdict for workload in self.workloads.values() if chosen(workload)]
         counts = DecisionCounts()
@@ -167,6 +172,7 @@ class RunFacts:
         return Population(
             pods=len(pods),
             bound=sum(bool(pod.waited_ns) for pod in pods),
+            pending=sum(pod.pending for pod in pods),
             refusals=self.refusals,
             refused=counts.refused_pods + sum(verdict.refused for verdict in verdicts),
             not_created=sum(pod.key not in self.pods for pod in refused)
@@ -174,7 +180,7 @@ class RunFacts:
             unavailable=sum(verdict.unavailable for verdict in verdicts),
             counts=counts,
             waited_ns=[wait for pod in pods for wait in pod.waited_ns],
-            still_waiting_s=[self.still_waiting_ns(pod) / _S for pod in pods if pod.pending],
+            still_waiting_s=[self.waiting_ns(pod, self.length_ns) / _S for pod in waiting],
             waits_so_far_ns=[wait for pod in pods for wait in self.waits_so_far_ns(pod)],
             work_lost_s=sum(pod.work_lost_ns for pod in pods) / _S,
             occupancy=self.occupancy,

@@ -133,18 +133,20 @@ class OccupancyFigures(Protocol):
 class Population:
     """Some pods and workloads of a run, summed up, and the resources of all its nodes at the end.
 
-    pods: the number of pods. bound: those that got a node. refusals: decisions that were refused
+    pods: the number of pods. bound: those that got a node. pending: those without one at the end,
+    gated ones too. refusals: decisions that were refused
     for a mistake of the scheduler, of all pods. refused: pods that admission refused. not_created:
     those of them that are missing at the end. unavailable: desired pods that are not ready at the
-    end. waited_ns: how long the pod of each binding was pending. still_waiting_s: for each pod
-    without a node at the end, how long it has waited. waits_so_far_ns: all of these, and the waits
-    of pods that went without a node; of gated pods none. work_lost_s: how long preempted pods had
-    run. allocatable: what the nodes have; allocated: what their pods request; cpu in thousandths.
-    occupancy: how full the nodes were over time.
+    end. waited_ns: how long the pod of each binding was pending. still_waiting_s: for each pod that
+    waits for a node at the end, how long it has. waits_so_far_ns: all of these, and the waits of
+    pods that went without a node. With a scheduling gate a pod does not wait. work_lost_s: how long
+    preempted pods had run. allocatable: what the nodes have; allocated: what their pods request;
+    cpu in thousandths. occupancy: how full the nodes were over time.
     """
 
     pods: int
     bound: int
+    pending: int
     refusals: int
     refused: int
     not_created: int
@@ -223,7 +225,7 @@ FIGURES: Mapping[str, Figure] = {
     "pending": Figure(
         "pods without a node at the end, and pods that were refused and not created by then",
         "pods",
-        lambda p, _: len(p.still_waiting_s) + p.not_created,
+        lambda p, _: p.pending + p.not_created,
         sql="SELECT (SELECT count(*) FROM pods WHERE ending = 'Pending')"
         " + (SELECT coalesce(sum(not_created), 0) FROM workloads)"
         " + (SELECT count(DISTINCT (r.namespace, r.name)) FROM refusals AS r"
@@ -310,7 +312,7 @@ FIGURES: Mapping[str, Figure] = {
     "waited_p99": Figure("the same, 99th percentile", "s", _waited(0.99), missing=_UNBOUND),
     "waited_max": Figure("the same, maximum", "s", _waited(1.0), missing=_UNBOUND),
     "still_waiting_mean": Figure(
-        "time that pods without a node have waited by the end, mean; 0 where each has a node",
+        "time that pods without a node have waited by the end, mean; 0 where no pod waits",
         "s",
         lambda p, _: _mean(p.still_waiting_s) or 0.0,
     ),

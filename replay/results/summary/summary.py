@@ -104,7 +104,10 @@ class Unbound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityWait:
-    """Simulated time in which pods of one priority could be scheduled, until their binding."""
+    """Simulated time in which pods of one priority could be scheduled, until their binding.
+
+    still_waiting: those that can be scheduled and have no node at the end; none with a gate.
+    """
 
     priority: int
     waited: Quantiles
@@ -317,7 +320,7 @@ def _unbound(tally: Tally, workloads: Sequence[WorkloadVerdict]) -> Unbound:
 
 
 def _waits(tally: Tally) -> tuple[PriorityWait, ...]:
-    waiting = Counter(pod.priority for pod in tally.waiting.values())
+    waiting = Counter(pod.priority for pod in tally.waiting.values() if not pod.gated)
     priorities = sorted({*tally.waited_ns, *waiting}, reverse=True)
     return tuple(
         PriorityWait(

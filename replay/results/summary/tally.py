@@ -34,10 +34,12 @@ class StepTime:
 class UnboundPod:
     """A pod without a node: its priority, and why its last attempt bound nothing.
 
-    `message` is "" before the first attempt; `reasons` are the plugins' messages.
+    `gated`: it has a scheduling gate, and so does not wait for a node yet. `message` is "" before
+    the first attempt; `reasons` are the plugins' messages.
     """
 
     priority: int
+    gated: bool = False
     message: str = ""
     reasons: tuple[str, ...] = ()
 
@@ -54,8 +56,8 @@ class Tally(DecisionCounts):
     waited_ns: by priority, how long each pod could be scheduled until its binding, simulated time.
     preempted_by: victims by preemptor, (namespace/name, priority).
     preempted_priorities: victims by (preemptor's priority, victim's priority).
-    waiting: the pods that have no node now, by UID. refused_alone: pods without a controller that
-    admission refused and that do not exist, by namespace/name.
+    waiting: the pods that have no node now, gated ones too, by UID. refused_alone: pods without a
+    controller that admission refused and that do not exist, by namespace/name.
     workloads: how whole each workload is and was.
     """
 
@@ -107,7 +109,14 @@ class Tally(DecisionCounts):
                 self.loops.pod_added(uid, key)
                 break
         if not pod.spec.node_name:
-            self.waiting[uid] = UnboundPod(priority=priority)
+            gated = bool(pod.spec.scheduling_gates)
+            self.waiting[uid] = UnboundPod(priority=priority, gated=gated)
+
+    def pod_updated(self, pod: pod_pb2.Pod) -> None:
+        """Note whether a pod without a node still has a scheduling gate."""
+        waiting = self.waiting.get(pod.metadata.uid)
+        if waiting is not None:
+            waiting.gated = bool(pod.spec.scheduling_gates)
 
     def pod_removed(self, uid: str) -> None:
         """Forget a pod that has been removed."""

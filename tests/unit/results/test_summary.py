@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import orjson
 import pytest
@@ -15,6 +16,7 @@ from replay.results.recorder import Recorder
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.summary import NamedCount, Summary, summarize
 from replay.results.summary.table import render
+from replay.results.summary.tally import Tally
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.time import SECOND_NS
 from services.telemetry.span import Delivery
@@ -24,6 +26,7 @@ _MESSAGE = (
     "0/100 nodes are available: 3 Insufficient cpu, 97 node(s) didn't match Pod's node "
     "affinity/selector. preemption: 0/100 nodes are available: 100 Preemption is not helpful."
 )
+_NO_SPANS: dict[str, Any] = {"spans": Delivery(), "span_choice": "off"}
 
 
 @pytest.fixture
@@ -96,6 +99,19 @@ def test_waiting_time_is_shown_beside_the_pods_that_still_wait(summary: Summary)
     """Both for one priority."""
     (wait,) = summary.waits
     assert (wait.waited.max_ns, wait.still_waiting) == (90 * SECOND_NS, 8)
+
+
+def test_a_pod_with_a_scheduling_gate_does_not_wait_yet() -> None:
+    """It is never tried and has no node; without its gate it waits."""
+    gated = messages.pod_message("p")
+    gated.spec.scheduling_gates.add(name="example.com/gate")
+    tally = Tally()
+    tally.pod_added(gated)
+    summary = summarize(tally, run="r", end="finished", wall_ns=1, notes={}, **_NO_SPANS)
+    assert (summary.waits, summary.unbound.untried) == ((), 1)
+    tally.pod_updated(messages.pod_message("p"))
+    (wait,) = summarize(tally, run="r", end="finished", wall_ns=1, notes={}, **_NO_SPANS).waits
+    assert wait.still_waiting == 1
 
 
 @pytest.mark.parametrize("output", ["table", "wide"])

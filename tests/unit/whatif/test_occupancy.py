@@ -8,6 +8,7 @@ import pytest
 
 from replay.results.run.directory import RunDirectory
 from replay.whatif.compared import compare_runs
+from replay.whatif.comparison import PodEffect, pod_effects
 from replay.whatif.facts import all_figures, read_facts
 from replay.whatif.occupancy import TYPICAL_PODS, Requests, typical
 from reprieve.kube.v1beta1 import pod_pb2
@@ -132,6 +133,8 @@ def test_pods_without_a_node_count_with_their_wait_so_far(tmp_path: Path) -> Non
     figures = all_figures(read_facts(run))
     assert (figures["waited_so_far_mean"], figures["waited_so_far_max"]) == (39, 50)
     assert (figures["waited_so_far_p50"], figures["waited_mean"]) == (50, None)
+    assert (figures["still_waiting_mean"], figures["still_waiting_max"]) == (28, 28)
+    assert figures["pending"] == 2
 
 
 def test_a_pod_waits_from_when_its_last_gate_went(tmp_path: Path) -> None:
@@ -144,6 +147,27 @@ def test_a_pod_waits_from_when_its_last_gate_went(tmp_path: Path) -> None:
     rounds = nodes(), messages.round_of(messages.added(gated)), messages.round_of(free, at_s=10)
     run = run_of(tmp_path / "run", *rounds, history, decisions=(decided,))
     assert all_figures(read_facts(run))["waited_max"] == 4
+    unbound = run_of(tmp_path / "unbound", *rounds, ended=("finished", 40))
+    figures = all_figures(read_facts(unbound))
+    assert (figures["still_waiting_max"], figures["waited_so_far_max"]) == (30, 30)
+
+
+def test_a_gated_pod_does_not_wait_for_a_node(tmp_path: Path) -> None:
+    """In B its gate goes after 2 s; it waits from then on."""
+    gated = pod("p", "1")
+    gated.spec.scheduling_gates.add(name="example.com/gate")
+    added = messages.round_of(messages.added(gated))
+    a = run_of(tmp_path / "a", nodes(), added, ended=("finished", 8))
+    facts = read_facts(a)
+    assert facts.pods["default/p"].pending
+    assert not facts.waits(facts.pods["default/p"], facts.length_ns)
+    free = messages.added(pod("p", "9"), 2)
+    free.update.CopyFrom(free.add)
+    b = run_of(
+        tmp_path / "b", nodes(), added, messages.round_of(free, at_s=2), ended=("finished", 8)
+    )
+    effects = list(pod_effects("default/p", facts, read_facts(b)))
+    assert effects == [PodEffect("still waiting longer", 6 * 10**9)]
 
 
 def preempted(name: str, at_s: int) -> trace_pb2.Decision:
