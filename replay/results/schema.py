@@ -246,7 +246,7 @@ _TABLES = (
     ),
     Table(
         name="refusals",
-        row="pods that admission refused",
+        row="pods that admission refused; `decisions` has refused decisions, by `refusal_cause`",
         order="sequence",
         columns=(
             *_AT,

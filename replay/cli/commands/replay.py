@@ -22,7 +22,7 @@ from replay.options import takes
 from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.run.directory import RunDirectory
-from replay.results.summary.table import render
+from replay.results.summary.table import mistakes_query, render
 from replay.runner import FinishedReplay
 from replay.settings import ReplaySettings
 from reprieve.trace.v1beta1 import trace_pb2
@@ -194,7 +194,7 @@ def refuse_mistakes(run: RunDirectory) -> None:
     refusals = run.summary()["decided"].get("refusals")
     if refusals:
         counts = ", ".join(f"{count['count']:,} {count['name']}" for count in refusals)
-        query = f"reprieve query {run.path} 'FROM decisions WHERE refusal_cause IS NOT NULL'"
+        query = mistakes_query(str(run.path))
         raise ExitError(
             SERVICE,
             f"decisions of the scheduler were refused for its mistakes: {counts}; the run is "

@@ -4,7 +4,12 @@ Equal Events of one object within an hour are one, with a count; an API server k
 hour after its last occurrence. Kubelets' Events about images, containers and probes are not
 simulated: a pod's start has one Event.
 
-Source: kubernetes v1.34 pkg/scheduler/schedule_one.go and framework/preemption/executor.go;
+A binding that the API server refuses is a FailedScheduling Event, and so is a failed attempt whose
+status is refused: kube-scheduler records the Event before it writes the status. The refused
+deletion of a victim has none.
+
+Source: kubernetes v1.34 pkg/scheduler/schedule_one.go (handleSchedulingFailure),
+framework/runtime/framework.go (RunBindPlugins) and framework/preemption/executor.go;
 pkg/kubelet/events/event.go, kubelet_node_status.go, kubelet.go (rejectPod) and
 oom/oom_watcher_linux.go;
 pkg/controller/controller_utils.go and statefulset/stateful_pod_control.go (messages);
@@ -126,11 +131,14 @@ class KubeEvents:
 
 def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
     """Return the Event of one decision, None if it has none."""
-    if decision.refused:
-        return None
     observed = decision.observed
-    pod = observed.object
-    match observed.WhichOneof("observed"):
+    pod, kind = observed.object, observed.WhichOneof("observed")
+    if decision.refused and kind == "scheduled":
+        text = f'running Bind plugin "DefaultBinder": {decision.refused}'
+        return _event(decision, pod, _WARNING, "FailedScheduling", text)
+    if decision.refused and kind != "failed_scheduling":
+        return None
+    match kind:
         case "scheduled":
             node = observed.scheduled.node_name
             text = f"Successfully assigned {pod.namespace}/{pod.name} to {node}"

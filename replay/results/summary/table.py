@@ -68,11 +68,17 @@ def _evicted_note(decided: Decided) -> str:
     return _listed(decided.evicted)
 
 
-def _refused_note(decided: Decided) -> str:
-    """Return the scheduler's mistakes by cause, or that there were none."""
-    if not decided.refusals:
+def mistakes_query(run: str) -> str:
+    """Return the command that shows which decisions were refused for the scheduler's mistakes."""
+    return f"reprieve query {run} 'FROM decisions WHERE refusal_cause IS NOT NULL'"
+
+
+def _refused_note(summary: Summary) -> str:
+    """Return the scheduler's mistakes by cause, and how to list them, or that there were none."""
+    mistakes = summary.decided.refusals
+    if not mistakes:
         return "changed meanwhile; reported back to the scheduler"
-    return f"the scheduler's mistakes: {_listed(decided.refusals)}"
+    return f"the scheduler's mistakes: {_listed(mistakes)}; see {mistakes_query(summary.run)}"
 
 
 def _where(summary: Summary) -> str:
@@ -109,7 +115,7 @@ def _decided(summary: Summary) -> list[tuple[str, int, str]]:
         ("refused by admission", decided.refused_pods, _missing_note(summary)),
         ("not ready at the end", summary.unavailable, "desired by their workloads"),
         ("failed attempts", decided.failed_attempts, ""),
-        ("refused decisions", decided.refused, _refused_note(decided)),
+        ("refused decisions", decided.refused, _refused_note(summary)),
     ]
     return [
         ("bound", decided.bound, ""),

@@ -24,16 +24,30 @@ def _printed(tmp_path: Path, **asked: object) -> str:
 
 
 def test_a_list_has_kubectls_columns(tmp_path: Path) -> None:
-    """The latest last, with ages at the moment; a binding that was refused is none."""
+    """The latest last, with ages at the moment."""
     lines = _printed(tmp_path, offset_ns=12 * 10**9).splitlines()
     assert [line.split()[:4] for line in lines] == [
         ["LAST", "SEEN", "TYPE", "REASON"],
         ["4s", "Warning", "FailedScheduling", "pod/high"],
         ["4s", "Normal", "Preempted", "pod/low"],
+        ["2s", "Warning", "FailedScheduling", "pod/high"],
         ["1s", "Normal", "Scheduled", "pod/high"],
         ["1s", "Normal", "Started", "pod/high"],
     ]
-    assert lines[3].endswith(f"Successfully assigned default/high to {NODE}")
+    assert lines[3].endswith('running Bind plugin "DefaultBinder": nodes "gone" not found')
+    assert lines[4].endswith(f"Successfully assigned default/high to {NODE}")
+
+
+def test_a_failed_attempt_has_its_event_although_its_status_is_refused() -> None:
+    """The scheduler records the Event first; the refused deletion of a victim has none."""
+    decision = messages.failed("p", "no nodes")
+    decision.refused = "pod p is already assigned to node 'n'"
+    event = event_of(decision)
+    assert event is not None
+    assert (event.type, event.reason, event.message) == ("Warning", "FailedScheduling", "no nodes")
+    victim = messages.preempted("v", "p")
+    victim.refused = "pod v is on m, not on n"
+    assert event_of(victim) is None
 
 
 def test_wide_adds_the_source_and_the_count(tmp_path: Path) -> None:
@@ -59,7 +73,7 @@ def test_a_watch_begins_with_the_list_at_a_moment(tmp_path: Path) -> None:
     """Then each Event comes as it happens."""
     rows = _printed(tmp_path, watch=True, offset_ns=11 * 10**9).splitlines()[1:]
     assert [row.split()[2] for row in rows] == [
-        *("FailedScheduling", "Preempted", "Scheduled", "Started"),
+        *("FailedScheduling", "Preempted", "FailedScheduling", "Scheduled", "Started"),
         "Evicted",
     ]
 
