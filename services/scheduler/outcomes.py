@@ -120,7 +120,7 @@ def put_nomination(
     if node_name:
         out.nominated_node_name = node_name
     elif node_name is not None:
-        out.clear_nomination.SetInParent()
+        out.ends_nomination.SetInParent()
 
 
 def _put_preemption(nomination: Nomination, out: scheduler_pb2.Preemption) -> None:

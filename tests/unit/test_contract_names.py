@@ -49,6 +49,13 @@ def wrong_names(package: str, message: DescriptorProto) -> list[str]:
     problems += [
         f"{message.name}.{group}: repeats it" for group in groups if _repeats(message, group)
     ]
+    names = {*groups, *(field.name for field in message.field)}
+    problems += [
+        f"{message.name}.{verb}_{name}: C++ has a method of that name for {name}"
+        for name in names
+        for verb in ("clear", "has", "set", "mutable", "release", "add")
+        if f"{verb}_{name}" in names
+    ]
     return problems
 
 
@@ -85,6 +92,14 @@ def test_a_name_that_breaks_a_rule_is_found(message: str, field: str) -> None:
     """The names of before are examples."""
     made = DescriptorProto(name=message)
     made.field.add(name=field, type=FieldDescriptorProto.TYPE_STRING)
+    assert len(wrong_names("reprieve.scheduler.v1beta1", made)) == 1
+
+
+def test_a_field_with_the_name_of_a_method_in_c_plus_plus_is_found() -> None:
+    """`clear_` and the name of a oneof is one of them."""
+    made = DescriptorProto(name="Failure")
+    made.oneof_decl.add(name="nomination")
+    made.field.add(name="clear_nomination", oneof_index=0)
     assert len(wrong_names("reprieve.scheduler.v1beta1", made)) == 1
 
 

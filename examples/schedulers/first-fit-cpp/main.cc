@@ -522,7 +522,6 @@ class Scheduler {
     Put(now_ns_, uid, std::move(freed));
     if (const auto waits = waiting_.find(uid); waits != waiting_.end()) { // else it is being deleted
       entry.is_ready = true;
-      entry.queued_ns = entry.not_before_ns;
       waits->second = entry;
     }
   }
@@ -530,7 +529,7 @@ class Scheduler {
   void Take(Change& change) {
     if (change.node) {
       cluster_.Put(std::move(*change.node));
-      Retry(change.time_ns);
+      Retry();
     } else if (change.pod) {
       const std::string uid = change.pod->message.metadata().uid();
       const Pod* former = cluster_.pod(uid);
@@ -538,7 +537,7 @@ class Scheduler {
       if (former != nullptr && change.pod->node.empty()) change.pod->node = former->node;
       Put(change.time_ns, uid, std::move(change.pod));
       if (const auto waits = waiting_.find(uid); waits != waiting_.end()) {
-        Retry(waits->second, change.time_ns);  // it may request less now, or tolerate more
+        waits->second.is_ready = true;  // it may request less now, or tolerate more
       }
     } else if (change.patch != nullptr) {
       const std::string& uid = change.patch->pod().uid();
@@ -553,7 +552,7 @@ class Scheduler {
   }
 
   static Pod Patched(Pod pod, const pb::PodPatch& patch) {
-    // A name that is set and empty confirms a binding; no patch takes one back.
+    // A patch may confirm a binding without its node, and none takes one back.
     if (!patch.node_name().empty()) pod.node = patch.node_name();
     if (patch.has_status()) *pod.message.mutable_status() = patch.status();
     if (patch.has_deletion_time_ns()) {
@@ -574,20 +573,13 @@ class Scheduler {
     } else if (was != Pod::kPending) {
       waiting_[uid] = Entry{++arrived_, 0, time_ns, time_ns, time_ns, true};
     }
-    if (was == Pod::kAssigned && is != Pod::kAssigned) Retry(time_ns);
+    if (was == Pod::kAssigned && is != Pod::kAssigned) Retry();
   }
 
-  // Lets every pod be tried again, for there may be room now.
-  void Retry(int64_t time_ns) {
-    for (auto& [uid, entry] : waiting_) Retry(entry, time_ns);
+  // Lets every pod be tried again after its backoff, for there may be room now.
+  void Retry() {
+    for (auto& [uid, entry] : waiting_) entry.is_ready = true;
   }
-
-  static void Retry(Entry& entry, int64_t time_ns) {
-    if (entry.is_ready) return;
-    entry.is_ready = true;
-    entry.queued_ns = std::max(entry.not_before_ns, time_ns);
-  }
-
 
   // Returns the pods to be tried now: those of higher priority first, then those that wait longer.
   std::vector<std::string> Due() {
@@ -611,6 +603,7 @@ class Scheduler {
     outcome->set_first_enqueued_time_ns(entry.first_ns);
     outcome->set_queued_time_ns(entry.queued_ns);
     entry.is_ready = false;
+    entry.queued_ns = now_ns_;
     // A pod is left alone for 1 s after its first attempt, then for 2, 4, 8 and 10 s.
     entry.not_before_ns =
         now_ns_ + (entry.attempts > 4 ? kLongestBackoff : kSecond << (entry.attempts - 1));

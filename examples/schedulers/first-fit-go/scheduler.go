@@ -108,7 +108,7 @@ func (s *Scheduler) answered(answer *pb.Answer) {
 	}
 	s.putPod(s.atNs, uid, &Pod{pod.Pod, pod.requests, ""})
 	if s.waiting[uid] != nil { // else it is being deleted
-		entry.ready, entry.queued = true, entry.notBefore
+		entry.ready = true
 		s.waiting[uid] = entry
 	}
 }
@@ -117,7 +117,7 @@ func (s *Scheduler) take(change Change) {
 	switch {
 	case change.node != nil:
 		s.cluster.putNode(change.node)
-		s.retry(change.atNs)
+		s.retry()
 	case change.pod != nil:
 		pod := change.pod
 		if old := s.cluster.pods[pod.Metadata.Uid]; old != nil && pod.node == "" {
@@ -125,7 +125,7 @@ func (s *Scheduler) take(change Change) {
 		}
 		s.putPod(change.atNs, pod.Metadata.Uid, pod)
 		if entry := s.waiting[pod.Metadata.Uid]; entry != nil {
-			entry.retry(change.atNs) // it may tolerate more now
+			entry.ready = true // it may tolerate more now
 		}
 	case change.patch != nil:
 		if old := s.cluster.pods[change.patch.Pod.Uid]; old != nil {
@@ -149,7 +149,7 @@ func (s *Scheduler) putPod(atNs int64, uid string, pod *Pod) {
 		delete(s.waiting, uid)
 	}
 	if was == Assigned && is != Assigned {
-		s.retry(atNs)
+		s.retry()
 	}
 }
 
@@ -171,20 +171,10 @@ func (p *Pod) patched(patch *pb.PodPatch) *Pod {
 	return &Pod{message, p.requests, node}
 }
 
-// retry lets every pod be tried again, for there may be room now.
-func (s *Scheduler) retry(atNs int64) {
+// retry lets every pod be tried again after its backoff, for there may be room now.
+func (s *Scheduler) retry() {
 	for _, entry := range s.waiting {
-		entry.retry(atNs)
-	}
-}
-
-// retry lets the pod be tried again, after its backoff.
-func (e *Entry) retry(atNs int64) {
-	if !e.ready {
-		e.ready, e.queued = true, e.notBefore
-		if e.queued < atNs {
-			e.queued = atNs
-		}
+		entry.ready = true
 	}
 }
 
@@ -218,7 +208,7 @@ func (s *Scheduler) attempt(entry *Entry) *pb.Outcome {
 		FirstEnqueuedTimeNs: proto.Int64(entry.first),
 		QueuedTimeNs:        proto.Int64(entry.queued),
 	}
-	entry.ready, entry.notBefore = false, s.atNs+backoff(entry.attempts)
+	entry.ready, entry.queued, entry.notBefore = false, s.atNs, s.atNs+backoff(entry.attempts)
 	pod := s.cluster.pods[entry.uid]
 	bind, refusal := s.cluster.firstFit(pod)
 	if bind == nil {

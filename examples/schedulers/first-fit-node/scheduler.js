@@ -57,7 +57,7 @@ class FirstFit {
     this.#take(this.#cluster.release(pop.uid), now);
     const again = this.#waiting.get(pop.uid);
     if (!again) return; // it is being deleted
-    this.#waiting.set(pop.uid, { ...entry, queued: entry.notBefore, ready: true });
+    this.#waiting.set(pop.uid, { ...entry, ready: true });
   }
 
   /** Take a change of the cluster at a time. */
@@ -71,23 +71,17 @@ class FirstFit {
     } else if (is === 'pending') {
       const entry = this.#waiting.get(uid);
       entry.priority = priorityOf(pod);
-      if (change.isWhole) this.#ready(entry, at); // it may tolerate more now
+      if (change.isWhole) entry.ready = true; // it may tolerate more now
     } else if (was === 'pending') {
       this.#waiting.delete(uid);
     }
     // A node that came or changed, or a pod that has left its own, may make room.
-    if (change.node || (was === 'assigned' && is !== 'assigned')) this.#retry(at);
+    if (change.node || (was === 'assigned' && is !== 'assigned')) this.#retry();
   }
 
-  #retry(at) {
-    for (const entry of this.#waiting.values()) this.#ready(entry, at);
-  }
-
-  /** Let a pod be tried again, after its backoff. */
-  #ready(entry, at) {
-    if (entry.ready) return;
-    entry.ready = true;
-    entry.queued = entry.notBefore > at ? entry.notBefore : at;
+  /** Let every pod be tried again after its backoff. */
+  #retry() {
+    for (const entry of this.#waiting.values()) entry.ready = true;
   }
 
   #attempt(entry, now) {
@@ -97,6 +91,7 @@ class FirstFit {
     const { uid, attempts, first, queued } = entry;
     const backoff = SECOND << BigInt(Math.min(attempts - 1, 4));
     entry.notBefore = now + (backoff < LONGEST_BACKOFF ? backoff : LONGEST_BACKOFF);
+    entry.queued = now;
     entry.ready = false;
     if (decision.bind) {
       this.#cluster.assign(uid, decision.bind.node_name);

@@ -278,7 +278,7 @@ def unschedulable(
     if node:
         outcome.unschedulable.nominated_node_name = node
     elif node is not None:
-        outcome.unschedulable.clear_nomination.SetInParent()
+        outcome.unschedulable.ends_nomination.SetInParent()
     if victims:
         preemption = outcome.unschedulable.preemption
         preemption.node_name = node or ""

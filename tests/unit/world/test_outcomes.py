@@ -446,7 +446,7 @@ def test_a_nomination_that_a_refusal_clears_is_logged_after_its_attempt() -> Non
     world.feed(0, create_pod(make_pod("q")))
     world.pod("p").message.status.nominated_node_name = "n"
     told = refusals("uid-p", "uid-q")
-    told.refusals.verdicts[0].clear_nomination.SetInParent()
+    told.refusals.verdicts[0].ends_nomination.SetInParent()
     apply(world, told)
     assert not world.pod("p").message.status.nominated_node_name
     kinds = [
