@@ -16,7 +16,7 @@ import grpc
 
 from services.rpc.access import PLAIN, AccessError, ClientTls, read_access
 from services.rpc.credentials import client_files
-from services.rpc.listening import is_loopback
+from services.rpc.listening import check_can_connect, is_loopback
 from services.rpc.local import AsyncLocalChannel, LocalChannel, local_server
 from services.rpc.parts import MESSAGE_BYTES_MAX
 from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts, timeout_option
@@ -41,12 +41,14 @@ _PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
     """Return a channel to HOST:PORT, or to a server of this process (services/rpc/local.py).
 
-    Files are read now, and tokens at each call. Raises AccessError for a file that cannot be used,
-    and for plaintext to another machine without `insecure`.
+    Files are read now, and tokens at each call. Raises StartError for an address of another form,
+    and AccessError for a file that cannot be used and for plaintext to another machine without
+    `insecure`.
     """
     local = local_server(address)
     if local is not None:
         return cast("grpc.Channel", LocalChannel(local))
+    check_can_connect(address)
     options = channel_options(tls.timeouts)
     options.append(("grpc.max_receive_message_length", _RECEIVED_BYTES_MAX))
     if tls.authority is None:

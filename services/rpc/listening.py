@@ -12,6 +12,8 @@ import click
 _PORT_MAX = 65535
 _LOCAL_NAMES = frozenset({"localhost", "ip6-localhost"})
 _LOCAL_SCHEMES = ("unix:", "unix-abstract:")
+_SCHEMES = (*_LOCAL_SCHEMES, "dns:", "ipv4:", "ipv6:")
+"""Those of gRPC's names for servers (its doc/naming.md); their form is left to gRPC."""
 
 
 class StartError(click.ClickException):
@@ -39,6 +41,12 @@ def host_and_port(option: str, address: str) -> tuple[str, int]:
     if int(port) > _PORT_MAX:
         raise StartError(f"{option}: {address!r}: the port must be from 0 to {_PORT_MAX}")
     return bare, int(port)
+
+
+def check_can_connect(address: str) -> None:
+    """Raise StartError if no client can connect to an address because of its form."""
+    if not address.startswith(_SCHEMES):
+        host_and_port("the service's address", address)
 
 
 def is_loopback(address: str) -> bool:

@@ -15,6 +15,7 @@ from services.rpc.access import AccessError, ClientTls, Rights, read_access
 from services.rpc.client import channel
 from services.rpc.credentials import Watched, read_authority, read_pair, read_token, warnings
 from services.rpc.identity import policy_of, token_digest
+from services.rpc.listening import StartError
 
 NOW = datetime.now(UTC)
 
@@ -259,3 +260,12 @@ def test_plaintext_to_another_machine_needs_insecure(capsys: pytest.CaptureFixtu
     for _ in range(2):
         channel("192.0.2.1:1", ClientTls(insecure=True)).close()
     assert capsys.readouterr().err.count("Warning: 192.0.2.1:1: no TLS") == 1
+
+
+@pytest.mark.parametrize(
+    "address", ["localhost", "localhost:", "127.0.0.1", "http://127.0.0.1:1", "127.0.0.1:x"]
+)
+def test_an_address_that_is_not_a_host_and_port_is_refused(address: str) -> None:
+    """It is not taken for another machine's, and not called until it does not respond."""
+    with pytest.raises(StartError, match="is not HOST:PORT"):
+        channel(address)
