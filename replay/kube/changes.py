@@ -18,6 +18,7 @@ _CONDITION_TIMES = ("lastTransitionTime", "lastHeartbeatTime", "lastProbeTime", 
 _STATUS_TIMES = ("startTime", "completionTime", "lastScheduleTime", "lastSuccessfulTime")
 _TERMINATED_TIMES = ("startedAt", "finishedAt")
 _GRACE_MAX_S = 2**31
+_REJECTED = "Pod was rejected: "
 _TIME_NS_MAX = 2**62
 """The latest time of the contract, in 2116."""
 
@@ -150,6 +151,24 @@ def disruption(raw: Raw) -> str:
     """Return the reason of a pod's condition DisruptionTarget, "" if it is not True."""
     target = condition(raw, "DisruptionTarget")
     return str(target.get("reason") or "") if target.get("status") == "True" else ""
+
+
+def rejection(raw: Raw) -> str:
+    """Return why a kubelet did not admit a pod, in its words; "" for any other pod.
+
+    Source: kubernetes v1.34 pkg/kubelet/kubelet.go, rejectPod.
+    """
+    message = str(part(raw, "status").get("message") or "")
+    return message.removeprefix(_REJECTED) if message.startswith(_REJECTED) else ""
+
+
+def ended_by_kubelet(raw: Raw) -> bool:
+    """Return whether a pod that has ended was rejected or ended by its kubelet.
+
+    A kubelet evicts, ends pods for a critical one, and ends pods as its node shuts down.
+    """
+    is_evicted = part(raw, "status").get("reason") == "Evicted"
+    return is_evicted or bool(rejection(raw)) or disruption(raw) == "TerminationByKubelet"
 
 
 def is_being_deleted(raw: Raw) -> bool:

@@ -29,6 +29,7 @@ from replay.kube.changes import (
     part,
     parts,
     phase,
+    rejection,
     uid,
     without_status,
 )
@@ -150,18 +151,22 @@ class PodReader:
             if new_phase == "Running":
                 yield out.observed(change, started=trace_pb2.Started(node_name=node))
             elif new_phase in TERMINAL_PHASES:
-                yield self._ended(change, node, new_phase)
+                yield from self._ended(change, node, new_phase)
 
-    def _ended(self, change: Transition, node: str, terminal_phase: str) -> Record:
+    def _ended(self, change: Transition, node: str, terminal_phase: str) -> Iterator[Record]:
         status = part(change.new, "status")
         reason, message = str(status.get("reason") or ""), str(status.get("message") or "")
-        if reason == "Evicted":
+        if why := rejection(change.new):
+            rejected = trace_pb2.Rejected(node_name=node, reason=reason, message=why)
+            yield self.output.observed(change, rejected=rejected)
+        elif reason == "Evicted":
             match = _LOW_ON.match(message)
             signal = _SIGNALS.get(match[1], "") if match else ""
             evicted = trace_pb2.Evicted(node_name=node, signal=signal, message=message)
-            return self.output.observed(change, evicted=evicted)
+            yield self.output.observed(change, evicted=evicted)
+            return
         finished = trace_pb2.Finished(phase=terminal_phase, reason=reason)
-        return self.output.observed(change, finished=finished)
+        yield self.output.observed(change, finished=finished)
 
     def _deletion(self, change: Transition, old: Raw, facts: ObjectFacts) -> Iterator[Record]:
         cause = self._cause(change, old, facts)

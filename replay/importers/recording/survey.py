@@ -18,6 +18,7 @@ from replay.kube.changes import (
     condition,
     controller,
     deletion_requested_ns,
+    ended_by_kubelet,
     is_being_deleted,
     key,
     kind,
@@ -26,6 +27,7 @@ from replay.kube.changes import (
     part,
     parts,
     phase,
+    rejection,
     time_ns,
     uid,
 )
@@ -50,7 +52,8 @@ class ObjectFacts:
     """The recorded life of a pod, a ReplicaSet or a Job. Times are ns since 1970, None for never.
 
     `ordinal` counts the dependents of the owner, from 0. `is_observed`: a controller that a replay
-    simulates made the object after the start, so that it is not an input of the replay.
+    simulates made the object after the start, so that it is not an input of the replay. A pod that
+    a kubelet did not admit never ran.
     """
 
     kind: str
@@ -67,7 +70,7 @@ class ObjectFacts:
     ended_ns: int | None = None
     removed_ns: int | None = None
     failed: bool = False
-    evicted: bool = False
+    by_kubelet: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -192,7 +195,7 @@ class _Surveyor:
         raw = transition.new
         self._add_class(raw)
         facts = self._result.objects.get(uid(raw)) or self._register(transition)
-        status, at_ns = part(raw, "status"), transition.at_ns
+        at_ns = transition.at_ns
         reached = phase(raw)
         if facts.bound_ns is None and node_name(raw):
             facts.bound_ns = _earliest_ns(
@@ -208,8 +211,8 @@ class _Surveyor:
             )
         if facts.ended_ns is None and reached in TERMINAL_PHASES:
             facts.ended_ns, facts.failed = at_ns, reached == "Failed"
-            facts.evicted = status.get("reason") == "Evicted"
-            if facts.running_ns is None:
+            facts.by_kubelet = ended_by_kubelet(raw)
+            if facts.running_ns is None and not rejection(raw):
                 facts.running_ns = _terminated_start_ns(raw) or facts.bound_ns
         if transition.deleted:
             facts.removed_ns = at_ns
@@ -272,7 +275,7 @@ def pod_life(facts: ObjectFacts, end_ns: int) -> PodLife | None:
     not come with Running.
 
     The service time is from Running to the end. It is censored, a lower bound, for a pod that was
-    deleted or evicted, or that still ran at the end of the recording.
+    deleted or ended by its kubelet, or that still ran at the end of the recording.
     """
     life = PodLife()
     ran_ns = facts.running_ns
@@ -284,10 +287,10 @@ def pod_life(facts: ObjectFacts, end_ns: int) -> PodLife | None:
             facts.deletion_requested_ns is not None and facts.deletion_requested_ns <= stop_ns
         )
         ended_by_itself = facts.ended_ns == stop_ns and not was_deleted
-        life.censored = not ended_by_itself or facts.evicted
+        life.censored = not ended_by_itself or facts.by_kubelet
         if facts.ready_ns is not None and facts.ready_ns > ran_ns:
             life.ready_delay_duration_ns = facts.ready_ns - ran_ns
-        life.fails = ended_by_itself and facts.failed and not facts.evicted
+        life.fails = ended_by_itself and facts.failed and not facts.by_kubelet
         if facts.bound_ns is not None and facts.bound_ns >= facts.created_ns:
             life.start_delay_duration_ns = max(0, ran_ns - facts.bound_ns)
     if facts.deletion_requested_ns is not None and facts.bound_ns is not None:

@@ -193,6 +193,42 @@ def test_an_eviction_by_a_kubelet_and_its_clean_up_are_observed(tmp_path: Path) 
     assert not life.fails
 
 
+def test_a_pod_that_its_kubelet_rejects_may_run_in_a_replay(tmp_path: Path) -> None:
+    """Its node had no room; the pod itself does not fail, and its life is not recorded."""
+    words = "Node didn't have enough resource: cpu, requested: 1, used: 4, capacity: 4"
+    status = {"reason": "OutOfcpu", "message": f"Pod was rejected: {words}"}
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_pod("p", 2)),
+        line(1, "MODIFIED", make_pod("p", 3, node="n")),
+        line(1, "MODIFIED", make_pod("p", 4, node="n", phase="Failed", status=status)),
+    )
+    assert records[1].pod_create.life == PodLife()
+    rejected = observed(records, "rejected")[0].rejected
+    assert (rejected.node_name, rejected.reason, rejected.message) == ("n", "OutOfcpu", words)
+    assert observed(records, "finished")[0].finished.phase == "Failed"
+
+
+@pytest.mark.parametrize(("reason", "is_its_own"), [("Preempting", False), ("Error", True)])
+def test_a_pod_that_its_kubelet_ends_does_not_fail_by_itself(
+    tmp_path: Path, reason: str, is_its_own: bool
+) -> None:
+    """As for a critical pod, or because its node shuts down."""
+    conditions = [] if is_its_own else [("DisruptionTarget", "True", "TerminationByKubelet")]
+    status = {"reason": reason}
+    failed = make_pod(
+        "p", 4, node="n", phase="Failed", conditions=[_SCHEDULED, *conditions], status=status
+    )
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_pod("p", 2)),
+        line(1, "MODIFIED", _running("p", 3)),
+        line(9, "MODIFIED", failed),
+    )
+    life = records[1].pod_create.life
+    assert (life.fails, life.censored) == (is_its_own, not is_its_own)
+
+
 def test_what_a_recorded_deployment_made_is_expected_of_the_replay(tmp_path: Path) -> None:
     """Its ReplicaSet, and that one's pods with their lives, stand before it; they are observed."""
     web, rs = make_deployment(2, 2), make_replica_set(3, 2, owner=make_deployment(2, 2))
