@@ -38,6 +38,7 @@ _COUNTED = (
     "refused",
     "refusals",
     "unavailable",
+    "rejected",
     "invalid_placements",
     "invalid_preemptions",
     "failed_attempts",
@@ -198,6 +199,8 @@ def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHe
     ]
     if counts["refusals"]:
         facts.append(("refused decisions", f"{counts['refusals']:,} mistakes of the scheduler"))
+    if counts["rejected"]:
+        facts.append(("rejected by kubelets", f"{counts['rejected']:,}"))
     if counts["oom_killed"]:
         facts.insert(-2, ("OOM-killed", f"{counts['oom_killed']:,}"))
     facts += [

@@ -51,8 +51,9 @@ class DecisionCounts:
 
     decisions: by kind, a field of reprieve.trace.v1beta1.Observed. nominations: those for a node,
     not the cleared ones. against_budget: preemptions that violated a disruption budget. evicted: by
-    signal. ended: by the pod's phase. refused_pods: those that admission refused. invalid_causes:
-    broken rules of invalid placements and preemptions, by kind (as decisions) and cause.
+    signal. ended: by the pod's phase. refused_pods: those that admission refused. rejected: pods
+    that their kubelets did not admit, by the kubelet's reason. invalid_causes: broken rules of
+    invalid placements and preemptions, by kind (as decisions) and cause.
     """
 
     decisions: Counter[str] = field(default_factory=Counter)
@@ -61,6 +62,7 @@ class DecisionCounts:
     evicted: Counter[str] = field(default_factory=Counter)
     ended: Counter[str] = field(default_factory=Counter)
     refused_pods: int = 0
+    rejected: Counter[str] = field(default_factory=Counter)
     invalid_causes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     def count(self, kind: str, observed: trace_pb2.Observed) -> None:
@@ -77,6 +79,8 @@ class DecisionCounts:
                 self.evicted[observed.evicted.signal or LOCAL_STORAGE] += 1
             case "refused":
                 self.refused_pods += observed.refused.pods
+            case "rejected":
+                self.rejected[observed.rejected.reason] += 1
             case "invalid_placement" | "invalid_preemption":
                 for violation in getattr(observed, kind).violations:
                     self.invalid_causes[kind, violation.cause] += 1
@@ -89,6 +93,7 @@ class DecisionCounts:
         self.evicted.update(other.evicted)
         self.ended.update(other.ended)
         self.refused_pods += other.refused_pods
+        self.rejected.update(other.rejected)
         self.invalid_causes.update(other.invalid_causes)
 
     @property
@@ -273,6 +278,12 @@ FIGURES: Mapping[str, Figure] = {
         "",
         lambda p, _: p.counts.decisions["oom_killed"],
         sql="SELECT count(*) FROM oom_kills",
+    ),
+    "rejected": Figure(
+        "pods that their kubelets did not admit",
+        "pods",
+        lambda p, _: p.counts.rejected.total(),
+        sql="SELECT count(*) FROM decisions WHERE kind = 'rejected'",
     ),
     "invalid_placements": Figure(
         "bindings to a node that the pod did not fit, found by the audit or by a kubelet",

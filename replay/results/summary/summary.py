@@ -56,6 +56,7 @@ class Decided:
     oom_killed: kills of containers at a memory limit.
     eviction_not_judged: why no eviction could be decided, "" if one could.
     loops: controllers whose pods were evicted again and again. drains: of nodes.
+    rejected: pods that their kubelets did not admit, by the kubelet's reason.
     invalid_placements, invalid_preemptions: decisions that break rules; the causes of both, in
     broken rules. refused: decisions that could not be carried out. refusals: those of them that
     were refused for a mistake of the scheduler, by cause. refused_pods: pods that admission
@@ -76,6 +77,7 @@ class Decided:
     loops: tuple[EvictionLoop, ...]
     drains: tuple[DrainedNode, ...]
     ended: tuple[NamedCount, ...]
+    rejected: tuple[NamedCount, ...]
     invalid_placements: int
     invalid_placement_causes: tuple[NamedCount, ...]
     invalid_preemptions: int
@@ -290,6 +292,7 @@ def _decided(tally: Tally, eviction_not_judged: str) -> Decided:
         loops=tally.loops.found(),
         drains=tally.drains.rows(),
         ended=_counts(tally.ended),
+        rejected=_counts(tally.rejected),
         invalid_placements=tally.decisions["invalid_placement"],
         invalid_placement_causes=_causes(tally, "invalid_placement"),
         invalid_preemptions=tally.decisions["invalid_preemption"],

@@ -107,7 +107,9 @@ def _decided(summary: Summary) -> list[tuple[str, int, str]]:
     evicted = sum(signal.count for signal in decided.evicted)
     invalid = (decided.invalid_placement_causes, decided.invalid_preemption_causes)
     placement_causes, preemption_causes = map(_listed, invalid)
+    rejected = sum(reason.count for reason in decided.rejected)
     optional = [
+        ("rejected by kubelets", rejected, _listed(decided.rejected)),
         ("invalid placements", decided.invalid_placements, placement_causes),
         ("invalid preemptions", decided.invalid_preemptions, preemption_causes),
         ("OOM-killed", decided.oom_killed, "containers at a memory limit; each kill counts"),

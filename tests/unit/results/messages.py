@@ -178,6 +178,13 @@ def evicted(name: str, signal: str, at_s: int = 0) -> trace_pb2.Decision:
     return entry
 
 
+def rejected(name: str, reason: str, at_s: int = 0) -> trace_pb2.Decision:
+    """Return that a kubelet did not admit a pod."""
+    made = decision(name, at_s)
+    made.observed.rejected.CopyFrom(trace_pb2.Rejected(node_name="n", reason=reason))
+    return made
+
+
 def started(name: str, at_s: int = 0) -> trace_pb2.Decision:
     """Return that a pod runs."""
     entry = decision(name, at_s)

@@ -152,6 +152,27 @@ def test_the_table_shows_the_main_figures(summary: Summary) -> None:
     assert "synchronize 1 1.5 ms" in " ".join(_printed(summary, "wide").split())
 
 
+def test_pods_that_kubelets_reject_are_counted_by_their_reasons(tmp_path: Path) -> None:
+    """They have failed, too, for a reason that is not their own."""
+    recorder = Recorder(RunDirectory.create(tmp_path / "run"))
+    for name, reason in (("a", "OutOfcpu"), ("b", "NodePorts"), ("c", "OutOfcpu")):
+        recorder.decided(messages.rejected(name, reason))
+        recorder.decided(messages.finished(name, phase="Failed"))
+    recorder.close()
+    made = summarize(
+        recorder.tally,
+        run="r",
+        end="finished",
+        wall_ns=1,
+        notes={},
+        spans=Delivery(ended=0, delivered=0, target=""),
+        span_choice="off",
+    )
+    text = _printed(made, "table")
+    (row,) = (line for line in text.splitlines() if line.startswith("rejected by kubelets"))
+    assert row.split() == ["rejected", "by", "kubelets", "3", "2", "OutOfcpu,", "1", "NodePorts"]
+
+
 def test_a_run_in_which_no_eviction_could_be_decided_says_so(summary: Summary) -> None:
     """Where people look for what was evicted."""
     why = "no usage is recorded (--usage)"

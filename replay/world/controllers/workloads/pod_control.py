@@ -42,7 +42,7 @@ _PHASES = {"Pending": 0, "Unknown": 1, "Running": 2}
 _INT32_MAX = 2**31 - 1
 _LONG_WAIT_NS = 600 * SECOND_NS
 _STILL_REJECTED = (
-    "kubelets reject every pod of a controller: replacements that come only after 10 minutes and "
+    "kubelets reject one replacement after the other: those that come only after 10 minutes and "
     "more do not keep a replay running; use --until to replay them"
 )
 
