@@ -352,7 +352,8 @@ class PodLifecycle(Controller):
                 self._make_room(now_ns, pod, victims)
                 return False
             rejection = victims
-        if unfit and pod.placed:
+        # A kubelet that did not act until now says nothing about the node as it was at the binding.
+        if unfit and pod.placed and conditions.bound_since_ns(pod.message) == now_ns:
             pod.placed = False
             self._journal.invalid(now_ns, pod, pod.node_name, [rejection], found_by="kubelet")
         self._reject(now_ns, pod, rejection)

@@ -18,6 +18,7 @@ from tests.unit.world.builders import (
     make_replica_set,
     update,
 )
+from tests.unit.world.test_node_lives import FAIL, RECOVER, action
 from tests.unit.world.test_replay import added, at, bind_all, play
 
 MS = S // 1000
@@ -180,6 +181,25 @@ def test_a_critical_pod_that_no_victims_help_is_rejected() -> None:
     made = world(pod("c", "5").priority(2_000_000_000).message())
     assert verdict(made, "c") == ("Failed", "UnexpectedAdmissionError")
     assert made.pod("c").message.status.message.endswith("[(res: cpu, q: 1000), ]")
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_placement_is_judged_by_the_node_at_the_binding(fails: bool) -> None:
+    """The node loses a label while its kubelet is silent, or before a wrong binding."""
+    labelled = make_node()
+    labelled.metadata.labels["disk"] = "ssd"
+    made = World()
+    made.feed(0, create(labelled), create(make_node("other")))
+    changes = [action(FAIL)] if fails else [update(make_node())]
+    made.feed(S, *changes)
+    add(made, pod("a").node_selector({"disk": "ssd"}).message(), 2 * S)
+    if fails:
+        made.feed(3 * S, update(make_node()))
+        made.feed(20 * S, action(RECOVER))
+        made.run_until(40 * S)
+    assert verdict(made, "a") == ("Failed", "NodeAffinity")
+    decisions = [decision for _, decision, _ in made.log()]
+    assert ("invalid_placement" in decisions) is not fails
 
 
 def test_lower_classes_give_first_and_the_nearest_pod_goes() -> None:
