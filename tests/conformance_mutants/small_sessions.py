@@ -1,7 +1,8 @@
-"""Sessions as docs/sessions.md has them, around a small queue or eviction service.
+"""Sessions as docs/sessions.md has them, around a small queue, eviction service or scheduler.
 
-A core applies the batches of one session. Each is applied to a copy, which takes the core's place
-where nothing was refused; a checkpoint is the session's requests, from which another core is made.
+A core applies the requests of one session. A checkpoint is the session's requests, from which
+another core is made. Batches of a queue or an eviction service are applied to a copy, which takes
+the core's place where nothing was refused; a scheduler checks a round before it applies it.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ class Session:
     sequence: int = 0
     answer: Any = None
 
+    def keep(self, request: Any, answer: Any) -> None:
+        """Keep a request that was carried out, with its answer."""
+        self.requests.append(request)
+        self.sequence, self.answer = request.stamp.sequence, answer
+
 
 class SmallSessions:
     """The RPCs of a service, as gRPC's generated servicers have them.
@@ -68,6 +74,7 @@ class SmallSessions:
     service: str
     create_type: Any
     apply_type: Any
+    checkpoint_version = VERSION
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
@@ -108,16 +115,15 @@ class SmallSessions:
 
     def Apply(self, request: Any, context: Any) -> Any:  # noqa: N802
         """Apply a batch as a whole, or return the kept response."""
-        with _refusing(context):
+        with refusing(context):
             session = self.session(request.stamp)
-            if (kept := _kept(session, request)) is not None:
+            if (kept := kept_answer(session, request)) is not None:
                 return kept
             core = copy.deepcopy(session.core)
             answer = core.apply(request)
             answer.sequence = request.stamp.sequence
-            session.core, session.answer = core, answer
-            session.sequence = request.stamp.sequence
-            session.requests.append(request)
+            session.core = core
+            session.keep(request, answer)
             return answer
 
     def StreamingApply(self, request_iterator: Iterable[Any], context: Any) -> Iterator[Any]:  # noqa: N802
@@ -127,18 +133,20 @@ class SmallSessions:
 
     def GetState(self, request: Any, context: Any) -> Iterator[Any]:  # noqa: N802
         """Return the state in one part."""
-        with _refusing(context):
+        with refusing(context):
             yield self.session(request.stamp).core.state()
 
     def CheckpointSession(  # noqa: N802
         self, request: Any, context: Any
     ) -> Iterator[session_pb2.CheckpointChunk]:
         """Save the requests of a session, each after its length."""
-        with _refusing(context):
+        with refusing(context):
             requests = self.session(request.stamp).requests
             encoded = [request.SerializeToString() for request in requests]
             data = b"".join(len(part).to_bytes(LENGTH_BYTES) + part for part in encoded)
-            info = session_pb2.CheckpointInfo(service=self._kind(), version=VERSION, format=1)
+            info = session_pb2.CheckpointInfo(
+                service=self._kind(), version=self.checkpoint_version, format=1
+            )
             yield session_pb2.CheckpointChunk(info=info, data=data)
 
     def _kind(self) -> session_pb2.ServiceKind.ValueType:
@@ -149,12 +157,12 @@ class SmallSessions:
     ) -> Any:
         """Open a session and apply the saved requests to it."""
         chunks = list(request_iterator)
-        with _refusing(context):
+        with refusing(context):
             if not chunks or not chunks[0].HasField("info"):
                 raise bad_field("info")
-            if chunks[0].info.service != self._kind():
+            if not self.accepts(chunks[0].info.service):
                 raise RefusedError(grpc.StatusCode.FAILED_PRECONDITION, "FOREIGN_CHECKPOINT")
-            create, *batches = _parts(b"".join(chunk.data for chunk in chunks))
+            create, *batches = self.saved(b"".join(chunk.data for chunk in chunks))
             request = self.create_type.FromString(create)
             session = Session(self.new_core(request), [request])
             for batch in map(self.apply_type.FromString, batches):
@@ -162,9 +170,25 @@ class SmallSessions:
                 session.requests.append(batch)
             return self._open(session)
 
+    def accepts(self, kind: session_pb2.ServiceKind.ValueType) -> bool:
+        """Return whether a checkpoint of a service can be restored."""
+        return kind == self._kind()
 
-def _kept(session: Session, request: Any) -> Any:
-    """Return the kept response to a request that came before, None for the next one."""
+    def saved(self, data: bytes) -> Iterator[bytes]:
+        """Yield the requests of a checkpoint. Raises RefusedError where it is cut."""
+        while data:
+            end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES])
+            if len(data) < end:
+                raise bad_field("data")
+            yield data[LENGTH_BYTES:end]
+            data = data[end:]
+
+
+def kept_answer(session: Session, request: Any) -> Any:
+    """Return the kept response to a request that came before, None for the next one.
+
+    Raises RefusedError for any other number.
+    """
     stamp = request.stamp
     if not stamp.HasField("sequence"):
         raise bad_field("stamp.sequence")
@@ -187,17 +211,9 @@ def _compared(request: Any) -> Any:
     return same
 
 
-def _parts(data: bytes) -> Iterator[bytes]:
-    while data:
-        end = LENGTH_BYTES + int.from_bytes(data[:LENGTH_BYTES])
-        if len(data) < end:
-            raise bad_field("data")
-        yield data[LENGTH_BYTES:end]
-        data = data[end:]
-
-
 @contextmanager
-def _refusing(context: Any) -> Iterator[None]:
+def refusing(context: Any) -> Iterator[None]:
+    """End a call where a request is refused."""
     try:
         yield
     except RefusedError as error:

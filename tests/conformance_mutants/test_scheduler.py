@@ -12,7 +12,7 @@ import pytest
 from replay.conform.contract.checks import FAILED, PASSED, ContractReport, run_checks
 from replay.conform.contract.scheduler.contract import SCHEDULER
 from tests.conformance_mutants.scheduler_rules import Breach, Difference, Freedom
-from tests.conformance_mutants.scheduler_service import SmallSchedulerService, serving
+from tests.conformance_mutants.scheduler_service import SmallSchedulerService, serving_scheduler
 
 pytestmark = pytest.mark.e2e
 DOCS = Path(__file__).resolve().parents[2] / "docs"
@@ -24,7 +24,7 @@ def report_of(difference: Difference | None, rule: str = "") -> ContractReport:
     checks = [check for check in SCHEDULER.checks if rule in {"", check.rule}]
     contract = dataclasses.replace(SCHEDULER, checks=checks)
     service = SmallSchedulerService(difference)
-    with serving(service) as address, grpc.insecure_channel(address) as channel:
+    with serving_scheduler(service) as address, grpc.insecure_channel(address) as channel:
         return run_checks(contract, channel, address)
 
 

@@ -18,7 +18,7 @@ from replay.conform.contract.checks import FAILED, NOT_SERVED, PASSED, ContractR
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
 from reprieve.scheduler.v1beta1.scheduler_service_pb2_grpc import SchedulerServiceServicer
-from tests.conformance_mutants.scheduler_service import SmallSchedulerService, serving
+from tests.conformance_mutants.scheduler_service import SmallSchedulerService, serving_scheduler
 from tests.e2e.commands import REFUSED, SERVICE, reprieve
 
 pytestmark = pytest.mark.e2e
@@ -47,7 +47,7 @@ class ThreeMethods(SchedulerServiceServicer):
 
     def CreateSession(self, request: Any, context: Any) -> rpc.Session:  # noqa: N802 - gRPC's name
         """Start a session that declares no more than it has."""
-        opened = self._small.CreateSession(request, context)
+        opened: rpc.Session = self._small.CreateSession(request, context)
         opened.windows = opened.resumable = False
         return opened
 
@@ -64,7 +64,7 @@ class ThreeMethods(SchedulerServiceServicer):
 def three_methods() -> Iterator[str]:
     """Serve three methods and yield their address."""
     service = ThreeMethods()  # type: ignore[abstract] # gRPC itself refuses the other methods
-    with serving(service) as address:
+    with serving_scheduler(service) as address:
         yield address
 
 
