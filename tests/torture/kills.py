@@ -33,6 +33,7 @@ from threading import Event, Thread
 from typing import IO, Self
 
 import click
+import yaml
 
 from replay.cli.errors import SERVICE
 from replay.errors import ReplayError
@@ -71,10 +72,19 @@ class Disturbed:
 class Elsewhere:
     """The three services at addresses: a process each, started again as soon as it has ended."""
 
-    def __init__(self) -> None:
-        """Choose free ports; each `with` starts the services there."""
+    def __init__(self, extenders: Sequence[str] = ()) -> None:
+        """Choose free ports; each `with` starts the services there.
+
+        `extenders` are the URLs that the scheduler may call.
+        """
         names = ("queue", "scheduler", "eviction")
         self.addresses = {name: f"127.0.0.1:{free_port()}" for name in names}
+        self._of = {
+            "scheduler": [
+                *("--queue", self.addresses["queue"]),
+                *(option for url in extenders for option in ("--extender", url)),
+            ]
+        }
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         self._ended = Event()
         self._keeper = Thread()
@@ -119,10 +129,9 @@ class Elsewhere:
         return [each.pid for each in self._processes.values() if each.poll() is None]
 
     def _started(self, name: str) -> subprocess.Popen[bytes]:
-        queue = ["--queue", self.addresses["queue"]] if name == "scheduler" else []
-        address = self.addresses[name]
+        address, own = self.addresses[name], self._of.get(name, [])
         return subprocess.Popen(
-            [*_REPRIEVE, "serve", name, "--listen", address, *queue, "--log-level", "error"],
+            [*_REPRIEVE, "serve", name, "--listen", address, *own, "--log-level", "error"],
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
         )
@@ -351,6 +360,15 @@ def _began(pid: int) -> str:
     return "" if fields[0] == "Z" else fields[19]
 
 
+def _extenders(arguments: Sequence[str]) -> list[str]:
+    """Return the URLs of the extenders in a replay's scheduler configuration."""
+    if "--scheduler-config" not in arguments:
+        return []
+    path = Path(arguments[arguments.index("--scheduler-config") + 1])
+    configuration = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return [extender["urlPrefix"] for extender in configuration.get("extenders", [])]
+
+
 def _attempts(count: int, seed: int, kind: str) -> Iterator[tuple[int, Disturbed, Path]]:
     numbers = (number for number in itertools.count(seed) if kind in ("", kind_of(number)))
     for number in itertools.islice(numbers, count):
@@ -360,7 +378,7 @@ def _attempts(count: int, seed: int, kind: str) -> Iterator[tuple[int, Disturbed
             arguments = held.enter_context(replay_of(number, folder))
             elsewhere = None
             if number % 5 == 0 and not {"--in-process", "--no-eviction"} & {*arguments}:
-                elsewhere = held.enter_context(Elsewhere())
+                elsewhere = held.enter_context(Elsewhere(_extenders(arguments)))
                 arguments += elsewhere.options
             began = time.monotonic()
             try:
