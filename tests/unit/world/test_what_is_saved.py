@@ -33,6 +33,7 @@ NOT_KEPT = {
     ("RecordSource", "_coming"): "the trace is read again",
     ("AdmittedAhead", "_requested"): "pods of records that were read ahead are admitted again",
     ("RoundStream", "last_events"): "of the present instant, for an error's text",
+    ("OutcomeExecutor", "_mistake"): "of the outcomes that are carried out now",
     ("Windows", "_drafts"): "of the present window",
     ("Windows", "_planned"): "of the present window",
     ("Windows", "_names"): "of the present window",
