@@ -156,7 +156,10 @@ class Restless(scheduler_service_pb2_grpc.SchedulerServiceServicer):
                 outcome = answer.outcomes.add(time_ns=told.time_ns, attempts=cycle)
                 outcome.pop.uid, outcome.pop.cycle = uid, cycle
                 outcome.unschedulable.message = f"no, for the {cycle}th time"
-                outcome.unschedulable.nominated_node_name = self.node
+                if self.node:
+                    outcome.unschedulable.nominated_node_name = self.node
+                else:
+                    outcome.unschedulable.ends_nomination.SetInParent()
             sequence = request.stamp.sequence
             yield scheduler_rpc.RunRoundResponse(rounds=[answer], sequence=sequence)
 
