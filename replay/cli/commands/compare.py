@@ -112,6 +112,11 @@ def command(
     if scheduler:
         options_b = f"{options_b} {shlex.join(('--scheduler', scheduler))}".strip()
     is_run = [(Path(path) / MANIFEST).is_file() for path in paths]
+    if (options_a and any(is_run[:2])) or (options_b and any(is_run[1:2])):
+        raise click.UsageError(
+            f"{paths[is_run.index(True)]} is a run, which has its options already: give one run "
+            "with --b or --scheduler, two runs without options, or a trace with --a or --b"
+        )
     if is_run[:1] == [True] and options_b and not options_a:
         path_a, path_b = Path(paths[0]), _changed_run(paths, options_b, folder, checks, force=force)
     elif options_a or options_b:
