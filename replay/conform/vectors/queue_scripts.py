@@ -234,10 +234,8 @@ class ScriptedQueue:
                 self._deleted.add(op["key"])
                 return "delete_pod", self._ref(op["key"])
             case "nominate":
-                nominate = queue_pb2.Nominate(pod=self._ref(op["key"]))
-                if node := op.get("node"):
-                    nominate.node_name = node
-                return "nominate", nominate
+                pod, node = self._ref(op["key"]), op.get("node") or None
+                return "nominate", queue_pb2.Nominate(pod=pod, node_name=node)
             case "nominate_delete":
                 return "delete_nomination", self._ref(op["key"])
             case "move_all":
