@@ -54,7 +54,6 @@ FAULTS: dict[str, tuple[Fault, list[str]]] = {
         ["answers NOT_FOUND: session s1 is unknown here", "it was lost 4 times at the same moment"],
     ),
     "wrong sequence": (wrong_sequence, ["sequence: is 10, but the request's is 3"]),
-    "unknown node": (unknown_node, ["bind.node_name: 'nowhere'", "pod shop/second"]),
 }
 
 
@@ -97,6 +96,18 @@ def test_a_fault_at_a_request_is_reported_with_its_place(
     assert nodes == {"first": NODE, "second": None}
     for command in (("report", "run"), ("query", "run", "select count(*) from decisions")):
         reprieve(trace.parent, *command)
+
+
+def test_a_refused_decision_lets_the_run_end_and_is_named_then(trace: Path) -> None:
+    """The pods after the one that was bound to an unknown node are bound; the exit code is 3."""
+    with strange_scheduler(unknown_node, at=3) as address:
+        said = " ".join(replayed(trace, address, *TIMEOUTS).split())
+    assert "refused for its mistakes: 1 unknown node; the run is complete" in said
+    shown = reprieve(trace.parent, "get", "pods", "run", "-A", "-o", "json").stdout
+    nodes = {
+        pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in json.loads(shown)["items"]
+    }
+    assert nodes == {"first": NODE, "second": None, "third": NODE}
 
 
 @pytest.mark.parametrize("fault", [silent, crash, garbage])
