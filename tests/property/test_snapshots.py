@@ -101,6 +101,9 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
     random = Random(seed)  # noqa: S311 - chance makes the cases
     records = [each for each in generate(options) if not each.HasField("usage")]
     for record in records:
+        if record.create.HasField("node"):
+            # No object has the wait of a controller whose pods kubelets reject: none is rejected.
+            record.create.node.status.allocatable.update(cpu="1k", memory="1Ti", pods="1k")
         record.header.ClearField("window_end_time_ns") if record.HasField("header") else None
         record.pod_create.ClearField("life") if record.HasField("pod_create") else None
         record.controller_pod.ClearField("life") if record.HasField("controller_pod") else None
