@@ -21,11 +21,15 @@ from tests.torture.kill_traces import KINDS, replay_of
 
 pytestmark = pytest.mark.e2e
 
+SLOW = {1, 8}
+"""Kinds of thousands of instants."""
 GROWTH = 2.5
 """How much later than the last one the next instant is saved."""
 
 
-@pytest.mark.parametrize("seed", range(KINDS))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.long] * (seed in SLOW)) for seed in range(KINDS)]
+)
 def test_every_state_of_a_replay_survives(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
