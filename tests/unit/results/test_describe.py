@@ -37,11 +37,13 @@ Node-Selectors:  <none>
 Tolerations:     <none>
 Events:          <none>
 """
-_EVENTS_OF_HIGH = """\
+GONE = 'nodes "gone" not found'
+_EVENTS_OF_HIGH = f"""\
 Events:
   Type     Reason            Age  From               Message
   ----     ------            ---  ----               -------
   Warning  FailedScheduling  12s  default-scheduler  0/1 nodes are available: 1 Insufficient cpu.
+  Warning  FailedScheduling  10s  default-scheduler  running Bind plugin "DefaultBinder": {GONE}
   Normal   Scheduled         9s   default-scheduler  Successfully assigned default/high to worker
   Normal   Started           9s   kubelet            Started containers
   Warning  Evicted           1s   kubelet            The node was low on resource: memory."""
