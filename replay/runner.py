@@ -293,7 +293,7 @@ _NOT_AUDITED = (
 def _opened_audit(
     settings: ReplaySettings, scheduler: SchedulerService
 ) -> tuple[Audit | None, str]:
-    """Return the audit of the scheduler's decisions, or None and why there is none ("": by choice).
+    """Return the audit of the scheduler's decisions, or None and the reason ("": by choice).
 
     Our own scheduler, if this replay has started it, decides by the same filters.
     """

@@ -1,6 +1,6 @@
 """The audit: each decision of another scheduler, judged in the state that it had been sent.
 
-A scheduler that forgets a rule finds room where there is none, and looks better for it. So what it
+A scheduler that forgets a rule finds room on full nodes, and looks better for it. So what it
 decides is held against the filters of ours. The audit receives the rounds and outcomes that pass
 between a replay and that scheduler, in order. It keeps the cluster as a session of ours would:
 the events that were sent, the pods that the scheduler's earlier outcomes have bound, and the

@@ -350,7 +350,7 @@ class SchedulingCosts:
     def due(self, key: str) -> tuple[list[scheduler_pb2.Outcome], Mistake]:
         """Return the outcome that is due with a CYCLE action, and its mistake.
 
-        There is none where only a cycle ends.
+        It returns no outcome if the action only ends a cycle.
         """
         outcome = self._waiting.pop(key, None)
         return ([] if outcome is None else [outcome]), self._mistakes.pop(key, Mistake.NONE)

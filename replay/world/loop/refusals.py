@@ -30,7 +30,7 @@ MAY_CHANGE = frozenset(
 class RefusalRules:
     """The rules, for decisions that are carried out now.
 
-    `node_of_binding` returns the node that a pod is being bound to, "" if there is none.
+    `node_of_binding` returns the node that a pod is being bound to, "" if it is not being bound.
     """
 
     def __init__(self, cluster: Cluster, node_of_binding: Callable[[str], str]) -> None:
