@@ -284,7 +284,7 @@ class SmallScheduler:
         )
 
     def _dry_run(self, pod: pod_pb2.Pod, node_name: str) -> scheduler_pb2.Preemption | None:
-        """Return the preemption that makes room on a node, None if there is none."""
+        """Return the preemption that makes room on a node; None: no node can have room."""
         least = pod.spec.priority + self.breaks(Breach.PREEMPTS_EQUALS)
         if self.breaks(Breach.PREEMPTS_ALL):
             least = 2**31
