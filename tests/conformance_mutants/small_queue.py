@@ -456,7 +456,7 @@ def _selects(selector: meta_pb2.LabelSelector, labels: dict[str, str]) -> bool:
 
 
 def _malformed(operation: queue_pb2.Operation) -> str:
-    """Return the path of a field that an operation lacks or has without a value, "" if it has all."""
+    """Return the path of a required field that an operation lacks, "" if it lacks none."""
     match operation.WhichOneof("operation"):
         case None:
             return "operation"
