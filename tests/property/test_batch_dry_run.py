@@ -17,8 +17,8 @@ from services.framework.preemption.batch_dry_run import (
 from services.framework.preemption.candidates import hashed_tie_break
 from services.framework.preemption.preemptor import PreemptionEvaluation, Preemptor
 from services.framework.preemption.rules import V1_16, V1_34, PreemptionRules
-from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.framework import Framework
+from services.framework.runtime.verdicts import FitError
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.pod import Pod
@@ -30,7 +30,7 @@ from services.kube.selector import (
     UnsatisfiableAction,
 )
 from services.kube.workloads import PodDisruptionBudget
-from services.scheduler.core.cycle.attempt import Cycle, FitError
+from services.scheduler.core.cycle.attempt import Cycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from tests.builders import make_budget, make_node, make_pod, requirement
 
@@ -218,9 +218,8 @@ def test_the_batch_agrees_with_the_dry_runs(
         if not isinstance(result, FitError):
             continue
         tie_break = hashed_tie_break(seed=0, uid=pod.uid, attempt=1)
-        once = SnapshotFailedCycle(pod, snapshot, result.cached, result.diagnosis)
-        fast = SnapshotFailedCycle(pod, snapshot, result.cached, result.diagnosis, batch_dry_run)
-        found = preemptor.evaluate(pod, once, tie_break=tie_break, now_ns=NOW_NS)
+        fast = replace(result, at_once=batch_dry_run)
+        found = preemptor.evaluate(pod, result, tie_break=tie_break, now_ns=NOW_NS)
         batch = fast.batch_dry_run(NOW_NS)
         event(f"{make.__name__}: {min(len(found.candidates), 3)} candidates")
         assert preemptor.preempt(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == found.outcome
@@ -229,5 +228,5 @@ def test_the_batch_agrees_with_the_dry_runs(
         absolute = data.draw(st.integers(1, len(NODES)))
         sampling = CandidateSampling(percentage=0, absolute=absolute)
         sampled = replace(preemptor, sampling=sampling)
-        found = sampled.evaluate(pod, once, tie_break=tie_break, now_ns=NOW_NS)
+        found = sampled.evaluate(pod, result, tie_break=tie_break, now_ns=NOW_NS)
         assert sampled.preempt(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == found.outcome

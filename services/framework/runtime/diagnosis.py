@@ -150,20 +150,6 @@ class Refused:
     reasons: Sequence[tuple[str, int]] = ()
 
 
-def refused_by_pre_filter(outcome: PreFilterOutcome, alive: Bools) -> Diagnosis:
-    """Return the diagnosis of a pod that PreFilter refused; alive: bool[nodes]."""
-    assert outcome.refusal is not None
-    count = int(np.count_nonzero(alive))
-    groups = (StatusCount(outcome.refusal, count),)
-    return Diagnosis(
-        node_count=count,
-        groups=groups,
-        group_of=np.where(alive, 0, NO_GROUP).astype(np.int32),
-        unschedulable_plugins=rejecting_plugins(groups, outcome),
-        pre_filter=outcome.refusal,
-    )
-
-
 def refused_when_assumed(status: Status) -> Refused:
     """Return the refusal of a pod by Reserve or Permit on the node chosen for it.
 
@@ -215,14 +201,6 @@ def reason_counts(diagnosis: Diagnosis) -> tuple[tuple[str, int], ...]:
         for reason in group.status.reasons:
             counts[reason] = counts.get(reason, 0) + group.count
     return tuple(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
-
-
-def rejecting_plugins(
-    groups: Iterable[StatusCount], pre_filter: PreFilterOutcome
-) -> tuple[str, ...]:
-    """Return the plugins that refused nodes, and those that named the nodes to evaluate, sorted."""
-    rejected = {group.status.plugin for group in groups if group.status.code.is_rejected}
-    return tuple(sorted((rejected | set(pre_filter.plugins)) - {""}))
 
 
 def plugins_named(statuses: Iterable[Status]) -> tuple[str, ...]:

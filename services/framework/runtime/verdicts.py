@@ -39,8 +39,9 @@ node costs a merge of all rows. With an out-of-tree plugin, or a filter that may
 attempts are not kept: each attempt evaluates all rows that have nominated pods, and a preemption
 tries all its rows again. The plugins' columns stay.
 
-A single node is evaluated by NodeDryRun over the kept verdicts. It runs only the filters that pods
-can change, in plain Python, since calling a kernel for one node costs more than it computes.
+Where no node is left, a FitError has the class's verdicts with their diagnosis, as PostFilter reads
+them. A single node is evaluated by NodeDryRun over the kept verdicts. It runs only the filters that
+pods can change, in plain Python, since calling a kernel for one node costs more than it computes.
 
 PreFilter lets a pod continue with all nodes, with some, or not at all. PreFilter and PreScore may
 skip a plugin. Where a profile disables one of them for a plugin whose Filter or Score reads what it
@@ -55,6 +56,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakValueDictionary
 
@@ -62,7 +64,7 @@ import numpy as np
 
 from services.framework.columns import kernels
 from services.framework.columns.columns import Int64s, LogReader
-from services.framework.columns.kernels import OVERRIDDEN, Int8s, Int32s
+from services.framework.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s, Int32s
 from services.framework.plugin import (
     AnyFilter,
     AnyScore,
@@ -77,7 +79,15 @@ from services.framework.plugin import (
     ScoreError,
     Trial,
 )
-from services.framework.preemption.batch_dry_run import Bounds, CachedDryRuns, WantedAmounts
+from services.framework.preemption.batch_dry_run import (
+    BatchDryRun,
+    BatchDryRunResult,
+    Bounds,
+    CachedDryRuns,
+    WantedAmounts,
+)
+from services.framework.preemption.candidates import DryRun
+from services.framework.preemption.preemptor import Preemptor, no_extenders
 from services.framework.runtime.diagnosis import (
     Diagnosis,
     PreFilterOutcome,
@@ -85,8 +95,6 @@ from services.framework.runtime.diagnosis import (
     StatusCount,
     plugins_named,
     pre_filter_outcome,
-    refused_by_pre_filter,
-    rejecting_plugins,
 )
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.profile_plugins import (
@@ -97,7 +105,8 @@ from services.framework.runtime.profile_plugins import (
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PreemptionPolicy
+from services.kube.workloads import PodDisruptionBudget
 
 NO_NODE = -1
 EXCLUDED = -2
@@ -310,14 +319,37 @@ class EquivalenceClass:
             group_of[row] = len(groups)
             groups.append(StatusCount(status, 1))
         pending = (group.status for group in groups if group.status.code is Code.PENDING)
-        node_count = self._snapshot.node_count
+        key = (self._snapshot.node_count, *map(tuple, sorted(counted)), *overridden.values())
+        return self._diagnosed(groups, group_of, pending_plugins=plugins_named(pending), key=key)
+
+    def refused_by_pre_filter(self, refusal: Status) -> Diagnosis:
+        """Return why no node takes the pod: PreFilter refused it on all of them."""
+        group_of = np.where(self._snapshot.columns.alive, 0, NO_GROUP).astype(np.int32)
+        groups = [StatusCount(refusal, self._snapshot.node_count)]
+        return self._diagnosed(groups, group_of, pre_filter=refusal)
+
+    def _diagnosed(
+        self,
+        groups: Sequence[StatusCount],
+        group_of: Int32s,
+        *,
+        pending_plugins: tuple[str, ...] = (),
+        pre_filter: Status | None = None,
+        key: Hashable = None,
+    ) -> Diagnosis:
+        """Return a diagnosis with the plugins that refused nodes, or named the nodes to evaluate.
+
+        Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis.AddPluginStatus.
+        """
+        refusing = {group.status.plugin for group in groups if group.status.code.is_rejected}
         return Diagnosis(
-            node_count=node_count,
+            node_count=self._snapshot.node_count,
             groups=tuple(groups),
             group_of=group_of,
-            unschedulable_plugins=rejecting_plugins(groups, self.pre_filter),
-            pending_plugins=plugins_named(pending),
-            key=(node_count, *map(tuple, sorted(counted)), *overridden.values()),
+            unschedulable_plugins=tuple(sorted((refusing | {*self.pre_filter.plugins}) - {""})),
+            pending_plugins=pending_plugins,
+            pre_filter=pre_filter,
+            key=key,
         )
 
     def filter_failure(self, refuser: Int8s) -> Status | None:
@@ -622,7 +654,6 @@ class CachedAttempt:
         "_pod",
         "_pre_scored",
         "_reader",
-        "_snapshot",
         "_totals",
         "_untried",
         "counted",
@@ -631,6 +662,7 @@ class CachedAttempt:
         "overridden",
         "pods_rows",
         "refuser",
+        "snapshot",
         "tried",
     )
 
@@ -655,7 +687,7 @@ class CachedAttempt:
         self.tried: dict[int, Status] = {}
         self.dry_runs = CachedDryRuns(snapshot)
         self.pods_rows: Sequence[int] = ()
-        self._snapshot = snapshot
+        self.snapshot = snapshot
         self._forgets = forgets
         self._reader = LogReader(snapshot.row_log)
         self._untried: dict[int, None] = {}
@@ -673,7 +705,7 @@ class CachedAttempt:
         since what nominated pods and victims count for in a filter follows from their namespaces,
         workloads and volumes, while the class has those of its own pods only.
         """
-        catalog = self._snapshot.catalog
+        catalog = self.snapshot.catalog
         return (
             object() if self._forgets else self.equivalence.all_stale,
             catalog.namespace_epoch,
@@ -718,10 +750,10 @@ class CachedAttempt:
         Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, evaluateNominatedNode.
         """
         name = self._pod.nominated_node_name
-        row = self._snapshot.row(name) if name else None
+        row = self.snapshot.row(name) if name else None
         if row is None:
             return None
-        refusal = NodeDryRun(self._pod, row, self.equivalence, self._snapshot).refusal()
+        refusal = NodeDryRun(self._pod, row, self.equivalence, self.snapshot).refusal()
         if refusal is None:
             return row
         if refusal.code.is_rejected:
@@ -751,14 +783,14 @@ class CachedAttempt:
         """Return how many nodes were evaluated, PreFilter's exclusions left out."""
         refuser = self.equivalence.refuser
         if self.equivalence.pre_filter.node_names is None:
-            return self._snapshot.node_count
+            return self.snapshot.node_count
         return int(np.count_nonzero(refuser >= 0)) + len(self._still_tried(refuser))
 
     def refusals(self) -> dict[int, Status]:
         """Return the status of each row that does not take the pod."""
         overrides, equivalence = self.overrides(), self.equivalence
         refusals: dict[int, Status] = {}
-        for row in np.flatnonzero(self._snapshot.columns.alive & (self.refuser != 0)).tolist():
+        for row in np.flatnonzero(self.snapshot.columns.alive & (self.refuser != 0)).tolist():
             refuser = self.refuser[row]
             if row in overrides:
                 refusals[row] = overrides[row]
@@ -788,8 +820,9 @@ class CachedAttempt:
     def diagnosis(self) -> Diagnosis:
         """Return why no node takes the pod."""
         equivalence = self.equivalence
-        if equivalence.pre_filter.refusal is not None:
-            return refused_by_pre_filter(equivalence.pre_filter, self._snapshot.columns.alive)
+        refusal = equivalence.pre_filter.refusal
+        if refusal is not None:
+            return equivalence.refused_by_pre_filter(refusal)
         overridden = self.overrides()
         changes = (equivalence.changes, self._overrides)
         if self._diagnosis is None or changes != self._diagnosed or self.tried:
@@ -813,13 +846,13 @@ class CachedAttempt:
         if self._last is None:
             return None
         changes, refused = self._last
-        return refused if changes == self._snapshot.changes else None
+        return refused if changes == self.snapshot.changes else None
 
     def alike(self, key: Hashable) -> Refused | None:
         """Return the refusal of the class that had the same `key`; None has no refusal."""
         refused = None if key is None else self._kept.get(key)
         if refused is not None:
-            self._last = (self._snapshot.changes, refused)
+            self._last = (self.snapshot.changes, refused)
         return refused
 
     def keep(self, key: Hashable, refused: Refused) -> None:
@@ -827,7 +860,7 @@ class CachedAttempt:
 
         That is everything that its message follows from; None where that cannot be said.
         """
-        self._last = (self._snapshot.changes, refused)
+        self._last = (self.snapshot.changes, refused)
         if key is not None:
             if len(self._kept) >= _REFUSALS_MAX:
                 self._kept.clear()
@@ -841,20 +874,20 @@ class CachedAttempt:
         return {row: status for row, status in self.tried.items() if refuser[row] <= 0}
 
     def _rows_of(self, pod: Pod) -> Sequence[int]:
-        node = self._snapshot.nominations.node_of(pod.uid)
+        node = self.snapshot.nominations.node_of(pod.uid)
         if not node and not pod.nominated_node_name:
             return ()
-        rows = [self._snapshot.row(name) for name in (node, pod.nominated_node_name)]
+        rows = [self.snapshot.row(name) for name in (node, pod.nominated_node_name)]
         return [row for row in rows if row is not None]
 
     def _count_nominated(self, changed: Int64s | None) -> None:
-        nominations = self._snapshot.nominations
+        nominations = self.snapshot.nominations
         rows: Iterable[int]
         if changed is None:
             self._overrides += 1
             for kept in (self.overridden, self.counted, self._untried):
                 kept.clear()
-            nominated = [self._snapshot.row(name) for name in nominations.node_names()]
+            nominated = [self.snapshot.row(name) for name in nominations.node_names()]
             rows = [row for row in nominated if row is not None]
         elif not len(changed) or not (self.counted or len(nominations)):
             return
@@ -864,11 +897,11 @@ class CachedAttempt:
             if self.counted.pop(row, None) is not None:
                 self._untried.pop(row, None)
                 self._overrides += self.overridden.pop(row, None) is not None
-            if nominations.any_on(self._snapshot.name(row)):
+            if nominations.any_on(self.snapshot.name(row)):
                 self._count(row)
 
     def _count(self, row: int) -> None:
-        snapshot = self._snapshot
+        snapshot = self.snapshot
         counted = snapshot.nominations.counted(snapshot.name(row), self._pod)
         if not counted or not snapshot.columns.alive[row]:
             return
@@ -886,12 +919,96 @@ class CachedAttempt:
 
     def _try(self, row: int) -> None:
         equivalence = self.equivalence
-        refusal = NodeDryRun(self._pod, row, equivalence, self._snapshot).refusal()
+        refusal = NodeDryRun(self._pod, row, equivalence, self.snapshot).refusal()
         if refusal is not None and (
             equivalence.refuser[row] == 0 or refusal != equivalence.status(row)
         ):
             self.overridden[row] = refusal
             self._overrides += 1
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class FitError:
+    """No node fits a pod: its failed cycle, as PostFilter reads it (`preemptor.FailedCycle`).
+
+    `cached` are the verdicts of the pod's class, and `diagnosis` is why no node is left, in which
+    extenders may have a part. The snapshot must not change meanwhile. `at_once` dry-runs all nodes
+    at once, where it can; without it, they are tried one by one.
+    """
+
+    pod: Pod
+    cached: CachedAttempt
+    diagnosis: Diagnosis
+    at_once: BatchDryRun | None = None
+    _batch: BatchDryRunResult | None = None
+
+    def prepared(self, plugin: str) -> bool:
+        """Return whether a plugin's PreFilter ran, or an earlier one had refused the pod before."""
+        return plugin in self.cached.equivalence.pre_filter_ran
+
+    def node_count(self) -> int:
+        """Return how many nodes the snapshot has."""
+        return self.cached.snapshot.node_count
+
+    def has_node(self, node: str) -> bool:
+        """Return whether the snapshot has the node."""
+        return self.cached.snapshot.row(node) is not None
+
+    def code(self, node: str) -> Code:
+        """Return how the filters refused the pod on `node`."""
+        row = self.cached.snapshot.row(node)
+        if row is None:
+            return Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return self.diagnosis.status(row).code
+
+    def potential_nodes(self) -> Sequence[str]:
+        """Return the nodes refused with UNSCHEDULABLE, in the snapshot's order."""
+        listed = self.cached.snapshot.rows_in_order()
+        rows = listed[self.diagnosis.refused_with(Code.UNSCHEDULABLE, listed)]
+        return [self.cached.snapshot.name(row) for row in rows.tolist()]
+
+    def batch_dry_run(self, now_ns: int) -> BatchDryRunResult | None:
+        """Dry-run all potential nodes at once, None where they have to be tried one by one."""
+        if self.at_once is not None and self.diagnosis.pre_filter is None:
+            resolvable = partial(self.diagnosis.refused_with, Code.UNSCHEDULABLE)
+            self._batch = self.at_once.run(self.pod, self.cached, resolvable, now_ns)
+            self.at_once = None  # once a cycle: what it has found stays true
+        return self._batch
+
+    def key(self, preemptor: Preemptor | None, now_ns: int) -> Hashable:
+        """Return what the refusal's message follows from, None where that is more than this.
+
+        The message is the same while equally many nodes are refused for the same reasons, and
+        preemption fails on equally many for the same. A pod for which room can be made has none.
+        """
+        key = self.diagnosis.key
+        if key is None:
+            return None
+        if preemptor is None or self.pod.spec.preemption_policy is PreemptionPolicy.NEVER:
+            return (key, ())
+        batch = self.batch_dry_run(now_ns) if preemptor.extenders is no_extenders else None
+        return None if batch is None or len(batch.rows) else (key, batch.key)
+
+    def pods_on(self, node: str) -> Sequence[Pod]:
+        """Return the node's assigned and assumed pods; none for an unknown node."""
+        row = self.cached.snapshot.row(node)
+        return () if row is None else self.cached.snapshot.pods_on(row)
+
+    def nominated_on(self, node: str) -> Sequence[Pod]:
+        """Return the pods nominated to the node, in the order of their nomination."""
+        return self.cached.snapshot.nominations.on(node)
+
+    def budgets(self) -> Sequence[PodDisruptionBudget]:
+        """Return every disruption budget, with its status as last received."""
+        return tuple(self.cached.snapshot.budgets.values())
+
+    def dry_run(self, node: str) -> DryRun:
+        """Begin a dry run of the pod on `node`."""
+        row = self.cached.snapshot.row(node)
+        assert row is not None, f"{node} is not in the snapshot"
+        if self.diagnosis.pre_filter is not None:  # so that no filter has run
+            self.cached.equivalence.sync()
+        return NodeDryRun(self.pod, row, self.cached.equivalence, self.cached.snapshot)
 
 
 def _overridden_by(refuser: Int8s, overridden: Iterable[int]) -> Int8s:

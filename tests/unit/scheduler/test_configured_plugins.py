@@ -21,13 +21,14 @@ from services.framework.plugins.node_resources.arguments import (
 from services.framework.profile import ALL, ExtensionPoint, PluginSet, PluginSetting, Profile
 from services.framework.runtime.diagnosis import Refused, fit_error_text
 from services.framework.runtime.framework import Framework
+from services.framework.runtime.verdicts import FitError
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm
 from services.scheduler.batch import StepEncoder
-from services.scheduler.core.cycle.attempt import Cycle, CycleError, FitError
+from services.scheduler.core.cycle.attempt import Cycle, CycleError
 from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Binding, Failed

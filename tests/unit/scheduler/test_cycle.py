@@ -10,17 +10,12 @@ import pytest
 
 from services.framework.runtime.diagnosis import fit_error_text, reason_counts
 from services.framework.runtime.framework import Framework
+from services.framework.runtime.verdicts import FitError
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
-from services.scheduler.core.cycle.attempt import (
-    Cycle,
-    CycleResult,
-    FitError,
-    NoNodesAvailable,
-    Recorder,
-)
+from services.scheduler.core.cycle.attempt import Cycle, CycleResult, NoNodesAvailable, Recorder
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice, RoundRobinChoice
 from services.scheduler.core.decisions import Binding
 from tests.builders import make_node, make_pod, requirement

@@ -18,11 +18,12 @@ from services.framework.plugins.in_tree import SERVED
 from services.framework.profile import PluginSetting, Profile
 from services.framework.runtime.diagnosis import pre_filter_outcome
 from services.framework.runtime.framework import Framework
+from services.framework.runtime.verdicts import FitError
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.attempt import Cycle, FitError
+from services.scheduler.core.cycle.attempt import Cycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Binding
 from tests.builders import make_node, make_pod

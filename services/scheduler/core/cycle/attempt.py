@@ -40,15 +40,13 @@ from services.framework.preemption.candidates import hashed_tie_break
 from services.framework.preemption.preemptor import ExtenderError
 from services.framework.runtime.diagnosis import (
     NO_NODES_TEXT,
-    Diagnosis,
     Refused,
     refused_in_binding,
     refused_when_assumed,
 )
-from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.framework import Framework, NotBound
 from services.framework.runtime.guard import PluginFailed
-from services.framework.runtime.verdicts import CachedAttempt
+from services.framework.runtime.verdicts import CachedAttempt, FitError
 from services.framework.snapshot.catalog import NominatedPlace
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
@@ -103,14 +101,6 @@ class Recorder:
             # Extenders that refuse a nominated node end Filter twice; the latest phase is the last.
             self.phases_ns[name] = self.phases_ns.pop(name, 0) + now_ns - self._last_ns
             self._last_ns = now_ns
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FitError:
-    """No node fits; preemption may be tried."""
-
-    diagnosis: Diagnosis
-    cached: CachedAttempt
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -291,20 +281,17 @@ class Attempts:
         now_ns: int,
     ) -> Decision:
         """Run PostFilter, unless an equivalent pod was refused for the same reasons."""
-        cached = error.cached
-        failed = SnapshotFailedCycle(
-            pod, self._snapshot, cached, error.diagnosis, self._batch_dry_run
-        )
-        key = failed.key(framework.preemptor, now_ns) if attempt.follows_from_class else None
-        refused = cached.alike(key)
+        error.at_once = self._batch_dry_run
+        key = error.key(framework.preemptor, now_ns) if attempt.follows_from_class else None
+        refused = error.cached.alike(key)
         if refused is None:
             tie_break = hashed_tie_break(
                 seed=self._seed, uid=pod.uid, attempt=attempt.head.attempts
             )
-            outcome = framework.post_filter(pod, failed, tie_break=tie_break, now_ns=now_ns)
+            outcome = framework.post_filter(pod, error, tie_break=tie_break, now_ns=now_ns)
             refused = error.diagnosis.refused(outcome)
             if refused.nomination is None and attempt.follows_from_class:
-                cached.keep(key, refused)
+                error.cached.keep(key, refused)
         if framework.post_filters:
             recorder.phase("PostFilter")
         return self._give_back(attempt, framework, pod, refused, recorder.phases_ns)
@@ -391,7 +378,7 @@ class Cycle:
                 text = f'running PreFilter plugin "{refusal.plugin}": {refusal.message}'
                 return CycleError(message=text)
             recorder.cached = cached
-            return FitError(diagnosis=cached.diagnosis(), cached=cached)
+            return FitError(pod=pod, cached=cached, diagnosis=cached.diagnosis())
         cached.sync(pod)
         row = cached.try_nominated_node() if self._nominated_first else None
         nominated = (
@@ -452,10 +439,10 @@ class Cycle:
         feasible = len(fits) - int(np.count_nonzero(fits))
         if not feasible:
             if sent is None:
-                return FitError(diagnosis=cached.diagnosis(), cached=cached)
+                return FitError(pod=pod, cached=cached, diagnosis=cached.diagnosis())
             by_filters = cached.sample_diagnosis(sample, is_sample=looked_at > 0)
-            pre_filter = cached.equivalence.pre_filter
-            return FitError(diagnosis=sent.diagnosis(by_filters, pre_filter), cached=cached)
+            diagnosis = sent.diagnosis(by_filters, cached.equivalence.pre_filter)
+            return FitError(pod=pod, cached=cached, diagnosis=diagnosis)
         evaluated = looked_at or cached.evaluated
         if sent is not None:
             evaluated -= sent.unanswered

@@ -15,16 +15,14 @@ import numpy as np
 from services.framework.preemption.candidates import TieBreak, hashed_tie_break
 from services.framework.preemption.preemptor import ExtenderError, PreemptionEvaluation, Preemptor
 from services.framework.runtime.diagnosis import NO_NODES_TEXT, fit_error_text
-from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.guard import PluginFailed
-from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt
+from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt, FitError
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.attempt import (
     Cycle,
     CycleError,
     CycleResult,
-    FitError,
     NoNodesAvailable,
     Recorder,
 )
@@ -219,11 +217,10 @@ def _preempted(
     tie_break: TieBreak,
     now_ns: int,
 ) -> PreemptionEvaluation | None:
-    view = SnapshotFailedCycle(pod, cycle.framework.snapshot, error.cached, error.diagnosis)
-    outcome = cycle.framework.post_filter(pod, view, tie_break=tie_break, now_ns=now_ns)
+    outcome = cycle.framework.post_filter(pod, error, tie_break=tie_break, now_ns=now_ns)
     if preemptor is None:
         return None
-    judged = preemptor.evaluate(pod, view, tie_break=tie_break, now_ns=now_ns)
+    judged = preemptor.evaluate(pod, error, tie_break=tie_break, now_ns=now_ns)
     return judged if outcome is None else replace(judged, outcome=outcome)
 
 

@@ -14,9 +14,8 @@ import numpy as np
 from services.framework.columns.kernels import Kernel
 from services.framework.preemption.batch_dry_run import BatchDryRun, pick_from_batch
 from services.framework.preemption.rules import V1_34
-from services.framework.runtime.failed_cycle import SnapshotFailedCycle
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.verdicts import NO_NODE
+from services.framework.runtime.verdicts import NO_NODE, FitError
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
@@ -30,7 +29,7 @@ from services.kube.selector import (
 )
 from services.kube.taints import Taint, TaintEffect
 from services.kube.workloads import PodDisruptionBudget
-from services.scheduler.core.cycle.attempt import Cycle, FitError
+from services.scheduler.core.cycle.attempt import Cycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice
 
 
@@ -107,8 +106,7 @@ def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
     pod = Pod(uid="p", namespace="", name="", spec=PodSpec(containers=(whole,), priority=1))
     result = cycle.schedule_pod(pod, 1)
     assert isinstance(result, FitError)
-    batch_dry_run = BatchDryRun(snapshot, V1_34)
-    failed = SnapshotFailedCycle(pod, snapshot, result.cached, result.diagnosis, batch_dry_run)
-    batch = failed.batch_dry_run(0)
+    result.at_once = BatchDryRun(snapshot, V1_34)
+    batch = result.batch_dry_run(0)
     assert batch is not None
     pick_from_batch(batch, rules=V1_34, tie_break=min)
