@@ -12,8 +12,10 @@ import statistics
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 from replay.backends.processes import EmbeddedServices, prepare
+from replay.backends.responses import checked
 from replay.backends.stream import Exchange
 from reprieve.queue.v1beta1 import queue_service_pb2 as rpc
 from reprieve.queue.v1beta1.queue_service_pb2_grpc import QueueServiceStub
@@ -44,7 +46,7 @@ def main() -> None:
 def exchanged(address: str, count: int) -> tuple[float, float]:
     """Return wall time and this process's CPU time of an exchange, us."""
     opened = channel(address)
-    stub = QueueServiceStub(opened)
+    stub: Any = QueueServiceStub(checked(opened, "queue"))
     session = stub.CreateSession(rpc.CreateSessionRequest())
     stamp = session_pb2.Stamp(session_id=session.session_id)
     stream: Exchange[rpc.ApplyRequest, rpc.ApplyResponse]

@@ -22,11 +22,11 @@ from importlib.metadata import version
 from types import TracebackType
 from typing import IO
 
+from replay.backends.duplex import TESTED_VERSIONS
 from replay.backends.extenders import named_extenders
 from replay.errors import BackendError, ServiceLostError
 from services.starter import ENDED_BY
 
-_TESTED_VERSIONS = ("1.85.",)
 _EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 _ENVIRONMENT = {
     "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU once made, and have no work.
@@ -325,7 +325,7 @@ def grpc_environment() -> dict[str, str]:
     """Return gRPC's settings for its clients and services, as environment variables."""
     quiet = {"GRPC_VERBOSITY": "NONE"}  # Errors are raised.
     return quiet | (
-        {"GRPC_EXPERIMENTS": _EXPERIMENTS} if version("grpcio").startswith(_TESTED_VERSIONS) else {}
+        {"GRPC_EXPERIMENTS": _EXPERIMENTS} if version("grpcio").startswith(TESTED_VERSIONS) else {}
     )
 
 

@@ -13,6 +13,7 @@ from typing import Any, cast
 import grpc
 from google.protobuf.message import DecodeError
 
+from replay.backends.duplex import Duplex, opener
 from replay.errors import BackendError
 from services.rpc.parts import MESSAGE_BYTES_MAX
 
@@ -38,8 +39,8 @@ class _Unreadable:
 def checked(channel: grpc.Channel, service: str) -> grpc.Channel:
     """Return a channel for generated stubs whose calls raise ResponseError.
 
-    `service` names the service in errors. Calls that stream responses can only be iterated and
-    cancelled.
+    `service` names the service in errors. Calls that stream responses can only be iterated; those
+    that stream requests, too, are a Duplex, made without arguments.
     """
     return cast("grpc.Channel", _CheckedChannel(channel, service))
 
@@ -63,9 +64,10 @@ class _CheckedChannel:
         """Return a method of one request and a stream of responses."""
         return _many(self._channel.unary_stream(path, **self._reading(path, codec)))
 
-    def stream_stream(self, path: str, **codec: Any) -> Callable[..., _Responses]:
+    def stream_stream(self, path: str, **codec: Any) -> Callable[[], Duplex]:
         """Return a method of a stream of requests and a stream of responses."""
-        return _many(self._channel.stream_stream(path, **self._reading(path, codec)))
+        open_stream = opener(self._channel.stream_stream(path, **self._reading(path, codec)))
+        return lambda: _CheckedDuplex(open_stream())
 
     def _reading(self, path: str, codec: dict[str, Any]) -> dict[str, Any]:
         """Return the options of a method with a decoder that never raises."""
@@ -102,9 +104,16 @@ class _Responses:
     def __next__(self) -> Any:
         return _taken(next(self._call))
 
-    def cancel(self) -> None:
-        """End the call."""
-        self._call.cancel()
+
+class _CheckedDuplex:
+    """A call of two streams."""
+
+    def __init__(self, call: Duplex) -> None:
+        self._call = call
+        self.write, self.cancel, self.close = call.write, call.cancel, call.close
+
+    def __next__(self) -> Any:
+        return _taken(next(self._call))
 
 
 def _one(method: Callable[..., Any]) -> Callable[..., Any]:

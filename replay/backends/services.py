@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import grpc
 
+from replay.backends.duplex import Duplex
 from replay.backends.responses import ResponseError, checked
 from replay.backends.stream import Exchange, describe, failed, is_lost, is_overdue, silent
 from replay.errors import BackendError, ConfigurationError, ServiceLostError, ServiceSilentError
@@ -108,7 +109,7 @@ class _Session(Generic[Request, Answer]):
             raise self.invalid("session_id", "is required")
         self.opened = opened
         self._stamp.session_id, self._stamp.sequence = opened.session_id, 0
-        open_stream: Callable[[Iterator[Request]], Any] = getattr(self._stub, self._stream_name)
+        open_stream: Callable[[], Duplex] = getattr(self._stub, self._stream_name)
         unary = getattr(self._stub, self._stream_name.removeprefix("Streaming"))
         self._stream: Exchange[Request, Answer] = Exchange(
             open_stream, self._service, address, unary, self._timeouts.response

@@ -5,15 +5,15 @@ A service that does not implement the stream is called by the unary RPC with the
 
 from __future__ import annotations
 
-import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Generic, TypeVar
 
 import grpc
 
+from replay.backends.duplex import Duplex
 from replay.errors import BackendError, ServiceLostError, ServiceSilentError
 from replay.interrupts import is_interrupted
 from services.rpc.interceptors.statuses import reason_of
@@ -32,7 +32,7 @@ class Exchange(Generic[Request, Answer]):
 
     def __init__(
         self,
-        open_stream: Callable[[Iterator[Request]], Any],
+        open_stream: Callable[[], Duplex],
         service: str,
         address: str,
         unary: Callable[..., Answer] | None = None,
@@ -43,8 +43,7 @@ class Exchange(Generic[Request, Answer]):
         self._unary = unary
         self._is_streaming = True
         self._unanswered: deque[Request] = deque()
-        self._requests: queue.SimpleQueue[Request | None] = queue.SimpleQueue()
-        self._call = open_stream(iter(self._requests.get, None))
+        self._call = open_stream()
         self._due = float("inf")
         self._is_overdue = False
         self._ended = threading.Event()
@@ -61,7 +60,7 @@ class Exchange(Generic[Request, Answer]):
             self._unanswered.append(request)
         if self._is_streaming:
             self._due = time.monotonic() + self._response_s
-            self._requests.put(request)
+            self._call.write(request)
 
     def receive(self) -> Answer:
         """Wait for the next response. Raises BackendError."""
@@ -98,8 +97,7 @@ class Exchange(Generic[Request, Answer]):
     def close(self) -> None:
         """End the stream."""
         self._ended.set()
-        self._requests.put(None)
-        self._call.cancel()
+        self._call.close()
 
     def _watch(self) -> None:
         while not self._ended.wait(1.0):
