@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 import pytest
@@ -29,7 +30,7 @@ def open_call(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -
         channel = grpc.insecure_channel(f"127.0.0.1:{port}")
 
         def call(serve: Serve) -> Duplex:
-            handler = grpc.stream_stream_rpc_method_handler(serve)
+            handler: Any = grpc.stream_stream_rpc_method_handler(serve)
             server.add_generic_rpc_handlers(
                 [grpc.method_handlers_generic_handler("test.Service", {"Stream": handler})]
             )
