@@ -10,9 +10,12 @@ key. **A row** is a node. By row is kept, each from the one before:
 - `PluginColumn`: the verdict of one plugin, shared by the pods for which it returns the same key.
   The plugin declares what its verdict depends on (`Scope`). From that alone the column knows which
   rows are stale: those whose node changed; those whose node or pods changed; or, where pods
-  anywhere count, all of them, but only if the plugin's version differs;
+  anywhere count, all of them, but only if the plugin's version differs. A plugin may leave keeping
+  to the class (`Plugin.keeps_rows`): its column then computes what the class merges;
+- `NodeRefusers`, `NodeTotals`, `Scaled`: what is merged of columns with Scope.NODE, and the scores
+  that are normalized; shared by the classes that have these columns, which are most;
 - `EquivalenceClass`: which plugin refuses the class on a row and with which code, and the row's
-  total score (`Totals`), merged from the columns;
+  total score (`Totals`), merged from all of these: 17 bytes a row;
 - `CachedAttempt`: the rows on which nominated pods make a difference: they count beside the pods
   that are there, so that the pod must fit with them and without them;
 - `CachedDryRuns`: whether deleting pods would help on a row; and the latest refusals with their
@@ -21,10 +24,9 @@ key. **A row** is a node. By row is kept, each from the one before:
 **Stale** rows are read from the snapshot's logs (`ChangeLog`): each part remembers up to where it
 has read, and reads what changed since. Which log that is, and what makes all rows stale:
 
-- A column with `Scope.NODE` reads `node_log`, others `pod_log`; one with `Scope.CLUSTER` asks its
-  plugin for a version after any entry.
-- `EquivalenceClass` and `Totals` read every row after an entry of `node_log`; else those that
-  `pod_log` names, and every row where a column of `Scope.CLUSTER` was computed anew.
+- What follows from nodes alone reads `node_log`, all else `pod_log`, which names changed nodes,
+  too; a column with `Scope.CLUSTER` asks its plugin for a version after any entry.
+- What is merged reads every row where a source of it was computed anew (`StaleRows`).
 - `CachedAttempt` and `CachedDryRuns` read `row_log`, which names changed lists of pods and changed
   nominations, too; and every row where `dry_runs_version` differs. What victims are judged by
   follows from the disruption budgets as well, as of `Snapshot.budget_changes`.
@@ -34,10 +36,11 @@ has read, and reads what changed since. Which log that is, and what makes all ro
 `all_stale` is counted up, and whatever follows reads every row.
 
 **The cost** of an attempt is the rows that changed since the last attempt of its class, and the
-rows to which its own pod is nominated; the next attempt evaluates those again, too. A change of a
-node costs a merge of all rows. With an out-of-tree plugin, or a filter that may fail, results of
-attempts are not kept: each attempt evaluates all rows that have nominated pods, and a preemption
-tries all its rows again. The plugins' columns stay.
+rows to which its own pod is nominated; the next attempt evaluates those again, too. With an
+out-of-tree plugin, or a filter that may fail, results of attempts are not kept: each attempt
+evaluates all rows that have nominated pods, and a preemption tries all its rows again. The plugins'
+columns stay. So that a cluster of 50,000 nodes may have 500 kinds of pods, what a class keeps of a
+row is small, and the number of classes follows from the bytes that all of them take.
 
 Where no node is left, a FitError has the class's verdicts with their diagnosis, as PostFilter reads
 them. A single node is evaluated by NodeDryRun over the kept verdicts. It runs only the filters that
@@ -54,16 +57,17 @@ RunFilterPlugins, RunFilterPluginsWithNominatedPods, RunPreScorePlugins, RunScor
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from services.framework.columns import kernels
-from services.framework.columns.columns import Int64s, LogReader
+from services.framework.columns.columns import ChangeLog, Int64s, LogReader
 from services.framework.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s, Int32s
 from services.framework.plugin import (
     AnyFilter,
@@ -119,11 +123,14 @@ Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, prioritizeNodes; v1.16 E
 """
 
 _C = TypeVar("_C", "FilterColumn", "ScoreColumn")
+_Merged = TypeVar("_Merged", "NodeRefusers", "NodeTotals", "Scaled")
 
 _KeyOf = Callable[[Pod, Snapshot], Hashable | None]
 _FAILED = object()
 
-_CELLS_MAX = 2 * 1024 * 1024
+_BYTES_MAX = 640 * 1024 * 1024
+_BYTES_A_ROW = 17
+"""What a class keeps of a row: its refuser, code and total."""
 _CLASSES_MIN = 64
 
 
@@ -164,7 +171,7 @@ class Verdicts:
             return cached, False
         self._make_room()
         filters = active_filters(pod, self._plugins, self._columns, self._snapshot)
-        equivalence = EquivalenceClass(filters, self._snapshot)
+        equivalence = EquivalenceClass(filters, self._columns, self._snapshot)
         forgets = self._has_out_of_tree or equivalence.can_fail
         self._classes[key] = cached = CachedAttempt(
             equivalence, self._pre_scored, self._snapshot, forgets=forgets
@@ -173,7 +180,8 @@ class Verdicts:
 
     def _pre_scored(self, pod: Pod) -> Totals:
         scores = active_scores(pod, self._plugins, self._columns, self._snapshot)
-        return Totals(scores, self._snapshot, None if self._plugins.scores else EQUAL_SCORE)
+        base = None if self._plugins.scores else EQUAL_SCORE
+        return Totals(scores, self._columns, self._snapshot, base)
 
     def synced(self, pod: Pod) -> CachedAttempt:
         """Return what is kept for the pod's class, up to date for an attempt of `pod`."""
@@ -192,8 +200,9 @@ class Verdicts:
         return (pod.spec, pod.node_name) if pod.node_name else pod.spec
 
     def _make_room(self) -> None:
-        by_cells = max(_CLASSES_MIN, _CELLS_MAX // self._snapshot.columns.capacity)
-        while len(self._classes) >= min(by_cells, self.classes_max):
+        a_class = _BYTES_A_ROW * self._snapshot.columns.capacity
+        by_bytes = max(_CLASSES_MIN, _BYTES_MAX // a_class)
+        while len(self._classes) >= min(by_bytes, self.classes_max):
             del self._classes[next(iter(self._classes))]
 
 
@@ -241,7 +250,7 @@ class EquivalenceClass:
     and `all_stale` whenever that may be so in rows that no log names.
     """
 
-    def __init__(self, filters: ActiveFilters, snapshot: Snapshot) -> None:
+    def __init__(self, filters: ActiveFilters, shared: PluginColumns, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.pre_filter = filters.pre_filter
         self.pre_filter_ran = filters.prepared
@@ -257,11 +266,11 @@ class EquivalenceClass:
         self._failing = [
             (number, column) for number, column in filters.columns if column.plugin.can_fail
         ]
-        self._refused_by_node = _Refusers(node_filters)
+        self._by_node = shared.node_refusers(node_filters, self.pre_filter.node_names)
         self._refused_by_pods = _Refusers(self.pod_filters)
-        self._any_row = _AnyRow([column for _, column in self.pod_filters])
-        self._first_by_pods = min((number for number, _ in self.pod_filters), default=OVERRIDDEN)
         pod_columns = [column for _, column in self.pod_filters]
+        self._stale = StaleRows(snapshot.pod_log, [self._by_node, *_kept(pod_columns)], snapshot)
+        self._first_by_pods = min((number for number, _ in self.pod_filters), default=OVERRIDDEN)
         self._bounding: list[tuple[FilterColumn, ClusterFilterPlugin[Any]]] = [
             (column, column.plugin)
             for column in pod_columns[1:]
@@ -271,8 +280,8 @@ class EquivalenceClass:
             pod_columns[0].plugin.is_resource_fit
         )
         self.all_stale = self.changes = 0
-        self._nodes_read_to = self._pods_read_to = -1
-        self._allocate(0)
+        self._nodes_read_to = -1
+        self._allocate()
 
     @property
     def can_fail(self) -> bool:
@@ -292,7 +301,7 @@ class EquivalenceClass:
 
         None where some filter does it otherwise or comes before, whatever pods may leave or come.
         """
-        if not self._is_bounded or np.count_nonzero(self._node_refusers[0][rows]):
+        if not self._is_bounded or np.count_nonzero(self._by_node.refuser[rows]):
             return None
         bounded: list[tuple[FilterColumn, Bounds]] = []
         for column, plugin in self._bounding:
@@ -356,63 +365,86 @@ class EquivalenceClass:
         """Return the error of the first row on which a filter failed, None where none did."""
         for number, column in self._failing:
             rows = np.flatnonzero(refuser == number)
-            for code in dict.fromkeys(column.values[rows].tolist()):
+            for code in dict.fromkeys(self.codes[rows].tolist()):
                 status = column.status(code)
                 if status.code is Code.ERROR:
                     return status
         return None
 
     def sync(self) -> None:
-        """Bring the refusers up to date; after a plugin's failure, next time from the beginning.
-
-        A column that failed half-way has written some rows, which no log names.
-        """
-        try:
-            self._sync()
-        except Exception:
-            self._nodes_read_to = -1
-            raise
-
-    def _sync(self) -> None:
-        snapshot = self._snapshot
-        if snapshot.node_log.end != self._nodes_read_to:
-            self.all_stale += 1
-            self._any_row.became_stale()  # noted: all rows are merged now in any case
-            self.changes += 1
-            self._refuse_by_node()
-            self._refuse_by_pods(snapshot.columns.rows)
-        elif snapshot.pod_log.end == self._pods_read_to:
+        """Bring the refusers up to date; after a plugin's failure, once more."""
+        if self._stale.is_none:
             return
-        else:
-            changed = snapshot.pod_log.since(self._pods_read_to)
-            if self._any_row.became_stale() or changed is None:
-                self.all_stale += 1
-                changed = snapshot.columns.rows
-            self._refuse_by_pods(changed)
-        self._nodes_read_to = snapshot.node_log.end
-        self._pods_read_to = snapshot.pod_log.end
+        rows = self._stale.read()
+        if rows is None:
+            self.all_stale += 1
+            self._allocate()
+            rows = self._snapshot.columns.rows
+        nodes_end = self._snapshot.node_log.end
+        self.changes += nodes_end != self._nodes_read_to
+        by_node = (self._by_node.refuser, self._by_node.codes)
+        self.changes += self._refused_by_pods.merge(rows, by_node, self.refuser, self.codes)
+        self._nodes_read_to = nodes_end
+        self._stale.done()
 
-    def _refuse_by_node(self) -> None:
-        columns = self._snapshot.columns
-        self._allocate(columns.capacity)
-        refuser, codes = self._node_refusers
-        refuser[~columns.alive] = NO_NODE
-        names = self.pre_filter.node_names
-        if names is not None:
-            rows = [row for row in map(self._snapshot.row, sorted(names)) if row is not None]
-            left_out = columns.alive.copy()
-            left_out[rows] = False
-            refuser[left_out] = EXCLUDED
-        self._refused_by_node.merge(columns.rows, self._node_refusers, refuser, codes)
-
-    def _refuse_by_pods(self, rows: Int64s) -> None:
-        node_refusers = self._node_refusers
-        self.changes += self._refused_by_pods.merge(rows, node_refusers, self.refuser, self.codes)
-
-    def _allocate(self, capacity: int) -> None:
+    def _allocate(self) -> None:
+        capacity = self._snapshot.columns.capacity
         self.refuser: Int8s = np.full(capacity, NO_NODE, dtype=np.int8)
         self.codes: Int64s = np.zeros(capacity, dtype=np.int64)
-        self._node_refusers = (np.zeros_like(self.refuser), np.zeros_like(self.codes))
+        self.changes += 1
+
+
+class NodeRefusers:
+    """Who refuses a row for what its node alone is; shared by the classes that differ elsewhere.
+
+    refuser, codes: as in an EquivalenceClass. names: the nodes that PreFilter lets be evaluated.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_names",
+        "_refusers",
+        "_snapshot",
+        "_stale",
+        "all_stale",
+        "codes",
+        "refuser",
+    )
+
+    def __init__(
+        self,
+        filters: Sequence[tuple[int, FilterColumn]],
+        names: frozenset[str] | None,
+        snapshot: Snapshot,
+    ) -> None:
+        self._refusers = _Refusers(filters)
+        self._names = names
+        self._snapshot = snapshot
+        self._stale = StaleRows(snapshot.node_log, [column for _, column in filters], snapshot)
+        self.all_stale = 0
+
+    def sync(self) -> None:
+        """Evaluate the rows whose node has changed."""
+        if self._stale.is_none:
+            return
+        capacity, rows = self._snapshot.columns.capacity, self._stale.read()
+        if rows is None:
+            self.all_stale += 1
+            self.refuser: Int8s = np.full(capacity, NO_NODE, dtype=np.int8)
+            self.codes: Int64s = np.zeros(capacity, dtype=np.int64)
+            rows = self._snapshot.columns.rows
+        self.refuser[rows], self.codes[rows] = self._before_filters()[rows], 0
+        self._refusers.merge(rows, (self.refuser, self.codes), self.refuser, self.codes)
+        self._stale.done()
+
+    def _before_filters(self) -> Int8s:
+        alive = self._snapshot.columns.alive
+        if self._names is None:
+            return np.where(alive, np.int8(0), np.int8(NO_NODE))
+        refuser = np.where(alive, np.int8(EXCLUDED), np.int8(NO_NODE))
+        named = (self._snapshot.row(name) for name in self._names)
+        refuser[[row for row in named if row is not None]] = 0
+        return refuser
 
 
 class Totals:
@@ -425,7 +457,9 @@ class Totals:
     plugin scores.
     """
 
-    def __init__(self, scores: ActiveScores, snapshot: Snapshot, base: int | None) -> None:
+    def __init__(
+        self, scores: ActiveScores, shared: PluginColumns, snapshot: Snapshot, base: int | None
+    ) -> None:
         self._snapshot = snapshot
         self.skipped = scores.skipped
         self._unprepared = scores.failure
@@ -442,19 +476,14 @@ class Totals:
                 case Normalization.HIGHEST | Normalization.REVERSE:
                     scaled.append((weight, column))
         by_node, by_pods = _by_scope(plain)
-        self._scored_by_node = _Scores(by_node)
+        self._scaled = shared.scaled(scaled)
+        self._by_node = shared.node_totals(
+            by_node, self._scaled.full_marks if base is None else base
+        )
         self._scored_by_pods = _Scores(by_pods)
-        self._any_row = _AnyRow([column for _, column in by_pods])
-        self._scaled = [column for _, column in scaled]
-        self._scaled_by_pods = bool(_by_scope(scaled)[1])
-        self._weights = np.array([weight for weight, _ in scaled], dtype=np.int64)
-        reverse = [column.plugin.normalization is Normalization.REVERSE for _, column in scaled]
-        self._reverse = np.array(reverse, dtype=np.int64)
-        self._base = kernels.NODE_SCORE_MAX * int(self._weights @ self._reverse)
-        if base is not None:
-            self._base = base
-        self._nodes_read_to = self._pods_read_to = -1
-        self._allocate(0)
+        kept = _kept([column for _, column in by_pods])
+        self._stale = StaleRows(snapshot.pod_log, [self._by_node, *kept], snapshot)
+        self._totals: Int64s = np.zeros(0, dtype=np.int64)
 
     def synced_failure(self) -> str:
         """Bring the scores up to date; return how that fails, "" where it does not."""
@@ -471,11 +500,8 @@ class Totals:
         """Return the totals, int64[nodes], normalized over the rows that `refuser` spares."""
         self._sync()
         totals = self._totals
-        if self._varies:
-            rows = self._snapshot.columns.rows
-            totals = kernels.normalize(
-                rows, refuser, self._raw, self._weights, self._reverse, totals
-            )
+        if self._scaled.varies:
+            totals = self._scaled.normalized(self._snapshot.columns.rows, refuser, totals)
         return self._with_plugins_own(refuser, totals) if self._by_plugins else totals
 
     def by_plugin(self, rows: Int64s) -> Iterator[tuple[str, int, Normalized]]:
@@ -485,8 +511,7 @@ class Totals:
         """
         number = len(rows)
         for weight, column in self.scores:
-            column.sync()
-            raw, kind = column.values[rows], column.plugin.normalization
+            raw, kind = column.at(rows)[rows], column.plugin.normalization
             scores = Normalized(raw, raw)
             if kind is Normalization.OWN:
                 scores = column.plugin.normalize(column.data, self._snapshot, rows, raw)
@@ -511,46 +536,108 @@ class Totals:
         return summed
 
     def _sync(self) -> None:
-        """Add up what is stale; after a plugin's failure, next time from the beginning."""
-        try:
-            self._add_up()
-        except Exception:
-            self._nodes_read_to = -1
-            raise
-
-    def _add_up(self) -> None:
-        snapshot = self._snapshot
-        columns = snapshot.columns
-        if snapshot.node_log.end != self._nodes_read_to:
-            self._any_row.became_stale()
-            self._allocate(columns.capacity)
-            totals = self._node_totals
-            self._scored_by_node.merge(columns.rows, totals, totals)
-            self._scored_by_pods.merge(columns.rows, totals, self._totals)
-            self._merge_scaled()
-        elif snapshot.pod_log.end == self._pods_read_to:
+        """Add up what is stale; after a plugin's failure, once more."""
+        if self._stale.is_none:
             return
-        else:
-            changed = snapshot.pod_log.since(self._pods_read_to)
-            if self._any_row.became_stale() or changed is None:
-                changed = columns.rows
-            self._scored_by_pods.merge(changed, self._node_totals, self._totals)
-            if self._scaled_by_pods:
-                self._merge_scaled()
-        self._nodes_read_to = snapshot.node_log.end
-        self._pods_read_to = snapshot.pod_log.end
+        rows = self._stale.read()
+        if rows is None:
+            self._totals = np.zeros(self._snapshot.columns.capacity, dtype=np.int64)
+            rows = self._snapshot.columns.rows
+        self._scored_by_pods.merge(rows, self._by_node.totals, self._totals)
+        self._scaled.sync()
+        if not any(column.failure for _, column in self.scores):
+            self._stale.done()
 
-    def _merge_scaled(self) -> None:
-        for index, scaled in enumerate(self._scaled):
-            scaled.sync()
-            self._raw[index] = scaled.values
-        self._varies = bool(self._raw.any())
 
-    def _allocate(self, capacity: int) -> None:
-        self._varies = False
-        self._totals: Int64s = np.zeros(capacity, dtype=np.int64)
-        self._node_totals: Int64s = np.full(capacity, self._base, dtype=np.int64)
-        self._raw: Int64s = np.zeros((len(self._scaled), capacity), dtype=np.int64)
+class NodeTotals:
+    """What rows are worth by their nodes alone; shared by the classes that differ elsewhere.
+
+    totals: int64[nodes], `base` and the weighted scores.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_base",
+        "_columns",
+        "_scores",
+        "_snapshot",
+        "_stale",
+        "all_stale",
+        "totals",
+    )
+
+    def __init__(
+        self, scores: Sequence[tuple[int, ScoreColumn]], base: int, snapshot: Snapshot
+    ) -> None:
+        self._columns = [column for _, column in scores]
+        self._scores = _Scores(scores)
+        self._base = base
+        self._snapshot = snapshot
+        self._stale = StaleRows(snapshot.node_log, self._columns, snapshot)
+        self.all_stale = 0
+
+    def sync(self) -> None:
+        """Add up the rows whose node has changed; after a plugin's failure, once more."""
+        if self._stale.is_none:
+            return
+        rows = self._stale.read()
+        if rows is None:
+            self.all_stale += 1
+            self.totals: Int64s = np.zeros(self._snapshot.columns.capacity, dtype=np.int64)
+            rows = self._snapshot.columns.rows
+        self._scores.merge(rows, np.full_like(self.totals, self._base), self.totals)
+        if not any(column.failure for column in self._columns):
+            self._stale.done()
+
+
+class Scaled:
+    """The raw scores that are normalized by their highest; shared by the classes of equal ones.
+
+    full_marks: what the scores in reverse count for before anything is taken off. varies: whether
+    any raw score is not 0.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_columns",
+        "_raw",
+        "_reverse",
+        "_snapshot",
+        "_stale",
+        "_weights",
+        "full_marks",
+        "varies",
+    )
+
+    def __init__(self, scores: Sequence[tuple[int, ScoreColumn]], snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._columns = [column for _, column in scores]
+        self._weights = np.array([weight for weight, _ in scores], dtype=np.int64)
+        reverse = [column.plugin.normalization is Normalization.REVERSE for _, column in scores]
+        self._reverse = np.array(reverse, dtype=np.int64)
+        log = snapshot.pod_log if _by_scope(scores)[1] else snapshot.node_log
+        self._stale = StaleRows(log, self._columns, snapshot)
+        self.full_marks = kernels.NODE_SCORE_MAX * int(self._weights @ self._reverse)
+        self.varies = False
+
+    def sync(self) -> None:
+        """Gather the scores of rows that have changed; after a plugin's failure, once more."""
+        if self._stale.is_none or not self._columns:
+            return
+        rows = self._stale.read()
+        if rows is None:
+            shape = (len(self._columns), self._snapshot.columns.capacity)
+            self._raw: Int64s = np.zeros(shape, dtype=np.int64)
+            rows = self._snapshot.columns.rows
+        for index, column in enumerate(self._columns):
+            self._raw[index, rows] = column.values[rows]
+        self.varies = bool(self._raw.any())
+        if not any(column.failure for column in self._columns):
+            self._stale.done()
+
+    def normalized(self, rows: Int64s, refuser: Int8s, totals: Int64s) -> Int64s:
+        """Return `totals` with these scores, normalized over the rows that `refuser` spares."""
+        return kernels.normalize(rows, refuser, self._raw, self._weights, self._reverse, totals)
 
 
 def _by_scope(
@@ -584,8 +671,8 @@ class _Refusers:
             return True
         changed = False
         for number, column in self._filters:
-            column.sync()
-            changed |= kernels.refuse(rows, column.values, number, *before, refuser, codes)
+            answers = column.at(rows)
+            changed |= kernels.refuse(rows, answers, number, *before, refuser, codes)
             before = refuser, codes
         return changed
 
@@ -604,29 +691,56 @@ class _Scores:
         if not self._columns:
             totals[rows] = before[rows]
             return
-        for column in self._columns:
-            column.sync()
-        scores = tuple(column.values for column in self._columns)
+        scores = tuple(column.at(rows) for column in self._columns)
         kernels.weigh(rows, scores, self._weights, before, totals)
 
 
-class _AnyRow:
-    """Whether columns of Scope.CLUSTER have changed in rows that no log names."""
+class _Source(Protocol):
+    """What is merged by row; `all_stale` grows where rows have changed that no log names."""
 
-    __slots__ = ("_all_stale", "_columns")
+    all_stale: int
 
-    def __init__(self, columns: Sequence[FilterColumn | ScoreColumn]) -> None:
-        self._columns = [column for column in columns if column.plugin.scope is Scope.CLUSTER]
-        self._all_stale = [0] * len(self._columns)
+    def sync(self) -> None:
+        """Bring it up to date."""
 
-    def became_stale(self) -> bool:
-        """Return whether that has happened since the last call."""
-        if not self._columns:
-            return False
-        for column in self._columns:
-            column.sync()
-        before, self._all_stale = self._all_stale, [column.all_stale for column in self._columns]
-        return self._all_stale != before
+
+class StaleRows:
+    """The rows to merge again: those that a log names, or all.
+
+    All they are where a source was computed anew, where the log no longer reaches back, and where
+    the rows have grown in number. Rows that were read are read once more unless they are `done`.
+    """
+
+    __slots__ = ("_done", "_log", "_read", "_snapshot", "_sources")
+
+    def __init__(self, log: ChangeLog, sources: Sequence[_Source], snapshot: Snapshot) -> None:
+        self._log = log
+        self._sources = sources
+        self._snapshot = snapshot
+        self._read = self._done = (-1, 0, [0])
+
+    @property
+    def is_none(self) -> bool:
+        """Return whether nothing that the log names has changed."""
+        return self._done[0] == self._log.end
+
+    def read(self) -> Int64s | None:
+        """Bring the sources up to date, and return the rows, some maybe twice; None means all."""
+        for source in self._sources:
+            source.sync()
+        computed = [source.all_stale for source in self._sources]
+        self._read = (self._log.end, self._snapshot.columns.capacity, computed)
+        if self._read[1:] != self._done[1:]:
+            return None
+        return self._log.since(self._done[0])
+
+    def done(self) -> None:
+        """Note that the rows that were read last are merged."""
+        self._done = self._read
+
+
+def _kept(columns: Iterable[_C]) -> Sequence[_C]:
+    return [column for column in columns if column.is_kept]
 
 
 _REFUSALS_MAX = 16
@@ -1119,6 +1233,21 @@ _STALE = object()
 """The plugin's version of a column in which every row is stale."""
 
 
+class Scratch:
+    """Where a plugin writes what nobody keeps; its columns use it by turns."""
+
+    __slots__ = ("_values",)
+
+    def __init__(self) -> None:
+        self._values = _NOTHING
+
+    def of(self, capacity: int) -> Int64s:
+        """Return int64[capacity], which holds anything."""
+        if len(self._values) != capacity:
+            self._values = np.zeros(capacity, dtype=np.int64)
+        return self._values
+
+
 class PluginColumn(ABC):
     """A plugin's values by row, int64[nodes]; valid right after `sync`.
 
@@ -1127,12 +1256,15 @@ class PluginColumn(ABC):
     back, where the capacity grew, and where the plugin's version differs (a score's epoch). With
     Scope.CLUSTER any row may be stale after any change, but only where the plugin's version
     differs, and then all are, which `all_stale` counts.
+
+    A column with `scratch` keeps nothing: the class that holds it merges each value once.
     """
 
     __slots__ = (
         "__weakref__",
         "_log",
         "_read_to",
+        "_scratch",
         "_snapshot",
         "_version",
         "_whole",
@@ -1140,17 +1272,32 @@ class PluginColumn(ABC):
         "values",
     )
 
-    def __init__(self, scope: Scope, snapshot: Snapshot) -> None:
+    def __init__(self, scope: Scope, snapshot: Snapshot, scratch: Scratch | None) -> None:
         self.values = _NOTHING
         self.all_stale = 0
         self._snapshot = snapshot
         self._log = snapshot.node_log if scope is Scope.NODE else snapshot.pod_log
         self._read_to = -1
+        self._scratch = scratch
         self._version: Hashable = _STALE
         self._whole = scope is Scope.CLUSTER
 
+    @property
+    def is_kept(self) -> bool:
+        """Return whether the values are kept, and brought up to date by `sync`."""
+        return self._scratch is None
+
+    def at(self, rows: Int64s) -> Int64s:
+        """Return int64[nodes] whose `rows` are up to date, until the plugin is next called."""
+        if self._scratch is None:
+            self.sync()
+            return self.values
+        values = self._scratch.of(self._snapshot.columns.capacity)
+        self._compute(rows, values)
+        return values
+
     def sync(self) -> None:
-        """Compute what is stale."""
+        """Compute what is stale of a column that is kept."""
         columns = self._snapshot.columns
         fits = len(self.values) == columns.capacity
         if fits and self._read_to == self._log.end:
@@ -1164,9 +1311,9 @@ class PluginColumn(ABC):
         if rows is None:
             rows = columns.rows
             self.values = np.zeros(columns.capacity, dtype=np.int64)
-            self.all_stale += self._whole
+            self.all_stale += 1
         self._version = _STALE  # until all is computed: the plugin may fail on the way
-        if self._compute(rows):
+        if self._compute(rows, self.values):
             self._read_to, self._version = self._log.end, version
 
     @abstractmethod
@@ -1174,7 +1321,7 @@ class PluginColumn(ABC):
         """Return what differs whenever all rows are stale."""
 
     @abstractmethod
-    def _compute(self, rows: Int64s) -> bool:
+    def _compute(self, rows: Int64s, values: Int64s) -> bool:
         """Write the values of `rows`; False where the plugin failed, and its failure is kept."""
 
 
@@ -1183,8 +1330,10 @@ class FilterColumn(PluginColumn):
 
     __slots__ = ("_cluster_plugin", "_statuses", "plugin", "pre")
 
-    def __init__(self, plugin: AnyFilter, pod: Pod, snapshot: Snapshot) -> None:
-        super().__init__(plugin.scope, snapshot)
+    def __init__(
+        self, plugin: AnyFilter, pod: Pod, snapshot: Snapshot, scratch: Scratch | None
+    ) -> None:
+        super().__init__(plugin.scope, snapshot, scratch)
         self.plugin = plugin
         self.pre = plugin.pre_filter(pod, snapshot)
         self._cluster_plugin = plugin if isinstance(plugin, ClusterFilterPlugin) else None
@@ -1201,8 +1350,8 @@ class FilterColumn(PluginColumn):
         plugin = self._cluster_plugin
         return None if plugin is None else plugin.filter_version(self.pre.data, self._snapshot)
 
-    def _compute(self, rows: Int64s) -> bool:
-        self.plugin.filter(self.pre.data, self._snapshot, rows, self.values)
+    def _compute(self, rows: Int64s, values: Int64s) -> bool:
+        self.plugin.filter(self.pre.data, self._snapshot, rows, values)
         return True
 
 
@@ -1214,8 +1363,10 @@ class ScoreColumn(PluginColumn):
 
     __slots__ = ("_cluster_plugin", "data", "failure", "plugin")
 
-    def __init__(self, plugin: AnyScore, pod: Pod, snapshot: Snapshot) -> None:
-        super().__init__(plugin.scope, snapshot)
+    def __init__(
+        self, plugin: AnyScore, pod: Pod, snapshot: Snapshot, scratch: Scratch | None
+    ) -> None:
+        super().__init__(plugin.scope, snapshot, scratch)
         self.plugin = plugin
         self.data: Any = plugin.pre_score(pod, snapshot)
         self.failure = ""
@@ -1227,9 +1378,9 @@ class ScoreColumn(PluginColumn):
             return plugin.score_version(self.data, self._snapshot)
         return self.plugin.score_epoch(self._snapshot)
 
-    def _compute(self, rows: Int64s) -> bool:
+    def _compute(self, rows: Int64s, values: Int64s) -> bool:
         try:
-            self.plugin.score(self.data, self._snapshot, rows, self.values)
+            self.plugin.score(self.data, self._snapshot, rows, values)
         except ScoreError as error:
             self.failure = str(error) or type(error).__name__
             return False
@@ -1238,9 +1389,9 @@ class ScoreColumn(PluginColumn):
 
 
 class PluginColumns:
-    """The columns that some equivalence class holds, by weak references."""
+    """What equivalence classes share, by weak references: columns, and merged columns."""
 
-    __slots__ = ("_filters", "_scores", "_snapshot")
+    __slots__ = ("_filters", "_merged", "_scores", "_scratch", "_snapshot")
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
@@ -1248,12 +1399,14 @@ class PluginColumns:
             WeakValueDictionary()
         )
         self._scores: WeakValueDictionary[tuple[str, Hashable], ScoreColumn] = WeakValueDictionary()
+        self._merged: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
+        self._scratch: defaultdict[str, Scratch] = defaultdict(Scratch)
 
     def filter(self, plugin: AnyFilter, key: Hashable, pod: Pod) -> FilterColumn:
         """Return the column of a filter for pods of that key."""
         column = self._filters.get((plugin.name, key))
         if column is None:
-            column = FilterColumn(plugin, pod, self._snapshot)
+            column = FilterColumn(plugin, pod, self._snapshot, self._scratch_of(plugin))
             self._filters[plugin.name, key] = column
         return column
 
@@ -1261,9 +1414,35 @@ class PluginColumns:
         """Return the column of a score for pods of that key."""
         column = self._scores.get((plugin.name, key))
         if column is None:
-            column = ScoreColumn(plugin, pod, self._snapshot)
+            column = ScoreColumn(plugin, pod, self._snapshot, self._scratch_of(plugin))
             self._scores[plugin.name, key] = column
         return column
+
+    def node_refusers(
+        self, filters: Sequence[tuple[int, FilterColumn]], names: frozenset[str] | None
+    ) -> NodeRefusers:
+        """Return the merged refusals of filters of Scope.NODE."""
+        key = (NodeRefusers, names, *filters)
+        return self._shared(key, lambda: NodeRefusers(filters, names, self._snapshot))
+
+    def node_totals(self, scores: Sequence[tuple[int, ScoreColumn]], base: int) -> NodeTotals:
+        """Return `base` and the scores of Scope.NODE that need no normalizing, added up."""
+        key = (NodeTotals, base, *scores)
+        return self._shared(key, lambda: NodeTotals(scores, base, self._snapshot))
+
+    def scaled(self, scores: Sequence[tuple[int, ScoreColumn]]) -> Scaled:
+        """Return the scores that are normalized by their highest."""
+        return self._shared((Scaled, *scores), lambda: Scaled(scores, self._snapshot))
+
+    def _scratch_of(self, plugin: AnyFilter | AnyScore) -> Scratch | None:
+        keeps_rows = plugin.keeps_rows or plugin.scope is not Scope.PODS
+        return None if keeps_rows else self._scratch[plugin.name]
+
+    def _shared(self, key: Hashable, make: Callable[[], _Merged]) -> _Merged:
+        merged: _Merged | None = self._merged.get(key)
+        if merged is None:
+            merged = self._merged[key] = make()
+        return merged
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

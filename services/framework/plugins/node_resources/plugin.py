@@ -176,6 +176,7 @@ class NodeResourcesFit(FilterPlugin[WantedResources], ScorePlugin[ScoredShares])
     name = "NodeResourcesFit"
     arguments = FIT_ARGUMENTS
     scope = Scope.PODS
+    keeps_rows = False
     needs_pre_filter = True
     is_resource_fit = True
 
@@ -261,6 +262,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin[ScoredShares]):
     name = "NodeResourcesBalancedAllocation"
     arguments = BALANCED_ALLOCATION_ARGUMENTS
     scope = Scope.PODS
+    keeps_rows = False
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs = _BALANCED_DEFAULTS) -> None:
         self._scored = ScoredResources(args.resources)
