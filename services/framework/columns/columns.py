@@ -41,6 +41,7 @@ class Columns:
     """
 
     __slots__ = (
+        "_numbers",
         "_owned",
         "alive",
         "allocatable",
@@ -57,7 +58,8 @@ class Columns:
     )
 
     def __init__(self) -> None:
-        self.rows = np.arange(0, dtype=np.int64)
+        self._numbers = np.arange(_FIRST_ROWS, dtype=np.int64)
+        self.rows = self._numbers[:0]
         self.capacity = _FIRST_ROWS
         self.resources = {CPU: CPU_COLUMN, MEMORY: MEMORY_COLUMN, EPHEMERAL_STORAGE: 2}
         self.allocatable = np.zeros((_FIRST_ROWS, 3), dtype=np.int64)
@@ -118,6 +120,7 @@ class Columns:
             setattr(self, name, _doubled(getattr(self, name)))
         self._owned = {name: _doubled(column) for name, column in self._owned.items()}
         self.capacity *= 2
+        self._numbers = np.arange(self.capacity, dtype=np.int64)
 
     def lay_out(self, capacity: int, used: int, resources: Sequence[str]) -> None:
         """Make columns of nothing as many and as long as others are."""
@@ -126,12 +129,12 @@ class Columns:
             self.grow()
         if (self.capacity, tuple(self.resources)) != (capacity, tuple(resources)):
             raise ValueError("the columns are not those of a snapshot")
-        self.rows = np.arange(used, dtype=np.int64)
+        self.rows = self._numbers[:used]
 
     def take(self, row: int) -> None:
         """Begin to use a row."""
         if row >= len(self.rows):
-            self.rows = np.arange(row + 1, dtype=np.int64)
+            self.rows = self._numbers[: row + 1]
 
     def clear(self, row: int) -> None:
         """Zero a row that is freed."""

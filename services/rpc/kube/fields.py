@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from google.protobuf.message import Message
@@ -23,6 +24,7 @@ from services.kube.pod import (
     PreemptionPolicy,
 )
 from services.kube.quantity import AMOUNT_MAX, Quantity, QuantityError, parse
+from services.kube.requests import CPU
 from services.kube.selector import (
     LabelSelector,
     NodeSelector,
@@ -115,14 +117,21 @@ def resources(quantities: Mapping[str, str], field: str) -> Mapping[str, int]:
     """
     if not quantities:
         return NO_RESOURCES
-    return {name: _amount(name, text, field) for name, text in quantities.items()}
+    amounts: dict[str, int] = {}
+    for name, text in quantities.items():
+        try:
+            amounts[name] = _amount(text, name == CPU)
+        except QuantityError as error:
+            raise FieldError(f"{field}[{name}]", str(error)) from None
+    return amounts
 
 
-def _amount(name: str, text: str, field: str) -> int:
-    parsed = quantity(text, f"{field}[{name}]")
-    amount = parsed.milli_value() if name == "cpu" else parsed.value()
+@lru_cache(maxsize=65536)
+def _amount(text: str, is_cpu: bool) -> int:
+    parsed = parse(text)
+    amount = parsed.milli_value() if is_cpu else parsed.value()
     if amount < 0:
-        raise FieldError(f"{field}[{name}]", f"{text!r} is negative")
+        raise QuantityError(f"{text!r} is negative")
     return min(amount, AMOUNT_MAX)
 
 
