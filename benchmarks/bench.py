@@ -179,24 +179,24 @@ class _Watch:
 
     def __init__(self, *, phase: bool) -> None:
         self._phase = phase
-        self._phase_ns: int | None = None
+        self.phase_ns: int | None = None
         self.cpu_s = 0.0
-        self.began = (0.0, 0)
-        self.ended = (0.0, 0)
+        self.began_s = 0.0
+        self.ended_s = 0.0
 
     def records(self, records: Iterator[Record]) -> Iterator[Record]:
         """Yield the records, and look for the marker."""
         self.cpu_s = time.process_time()
         for record in records:
-            if self._phase and self._phase_ns is None and record.HasField("marker"):
-                self._phase_ns = record.time_ns
+            if self._phase and self.phase_ns is None and record.HasField("marker"):
+                self.phase_ns = record.time_ns
             yield record
 
-    def progress(self, now_ns: int, _cluster: Cluster, tally: Tally) -> None:
+    def progress(self, now_ns: int, _cluster: Cluster, _tally: Tally) -> None:
         """Take note of a moment that is over."""
-        self.ended = (time.perf_counter(), tally.decisions["scheduled"])
-        if self._phase and (self._phase_ns is None or now_ns < self._phase_ns):
-            self.began = self.ended
+        self.ended_s = time.perf_counter()
+        if self._phase and (self.phase_ns is None or now_ns < self.phase_ns):
+            self.began_s = self.ended_s
 
 
 def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
@@ -212,11 +212,17 @@ def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
         finished = run_replay(settings, lambda: watch.records(read(trace)), watch.progress)
     cpu_s = {"replay": time.process_time() - watch.cpu_s}
     summary, usage = finished.summary, finished.usage | foreign
-    bound = watch.ended[1] - watch.began[1]
+    bound = summary.decided.bound
+    if row.phase:
+        bound = sum(
+            decision.observed.HasField("scheduled") and not decision.refused
+            for decision in finished.run.decisions()
+            if decision.time_ns >= (watch.phase_ns or 0)
+        )
     return Measured(
         wall_s=summary.wall_ns / 1e9,
         counted=summary.attempts if row.unit == ATTEMPTS else bound,
-        phase_s=watch.ended[0] - watch.began[0] if row.phase else summary.wall_ns / 1e9,
+        phase_s=watch.ended_s - watch.began_s if row.phase else summary.wall_ns / 1e9,
         pods=summary.pods,
         bound=summary.decided.bound,
         attempts=summary.attempts,

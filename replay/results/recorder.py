@@ -3,13 +3,19 @@
 The parts are the decision log, the history, the logs of objects and of extender responses, the
 tally, the spans of pods and the spans of rounds. Wall time is measured here; nothing flows back
 into the run.
+
+Recording lags behind by one message to the scheduler: what has happened is recorded when the next
+message has left, while the scheduler works on it. The order stays, and so do the wall times, which
+are taken at once. What waits to be recorded are messages and values that nothing changes any more.
+An error of recording is raised before the answer to that message is read; a checkpoint is taken of
+a recorder that has caught up.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from time import perf_counter_ns, time_ns
 from types import TracebackType
@@ -64,11 +70,14 @@ class Recorder:
     """Records a replay: its Observer, and the receiver of its decisions.
 
     spans: where spans go; None for no spans. sampling: which pods have spans. wall_clock: whether
-    pods' spans show wall time in place of simulated time. position: where to continue a run, whose
-    files are as they were there. wall_ns: the wall time of the run, set by `close`. As a context
-    manager it writes what is recorded to the files within a second, and closes the files of a run
-    that broke off.
+    pods' spans show wall time in place of simulated time, so that nothing is recorded later.
+    position: where to continue a run, whose files are as they were there. wall_ns: the wall time of
+    the run, set by `close`. tally: the counts of what was recorded. As a context manager it writes
+    what is recorded to the files within a second, and closes the files of a run that broke off.
     """
+
+    _late: deque[tuple[Callable[..., None], tuple[object, ...]]]
+    _is_in_window: bool
 
     def __init__(
         self,
@@ -88,6 +97,9 @@ class Recorder:
         self._responses_log: RoundLog | None = None
         self._objects_log: RoundLog | None = None
         self._timed_flush = TimedFlush(self._flush)
+        self._lags = not wall_clock
+        self._late = deque()
+        self._is_in_window = False
         began_ns = perf_counter_ns()
         self._began_ns = began_ns - (position.wall_ns if position is not None else 0)
         self._sent_ns: deque[int] = deque()
@@ -121,7 +133,8 @@ class Recorder:
         with contextlib.ExitStack() as stack:
             if kind is not None and self._sink is not None:
                 stack.callback(self._sink.close)
-            self._close_logs()
+            stack.callback(self._close_logs)
+            self.catch_up()
 
     @property
     def traceparent(self) -> str:
@@ -129,7 +142,58 @@ class Recorder:
         return traceparent(self._round_spans.root) if self._round_spans is not None else ""
 
     def round_sent(self, round_: scheduler_pb2.Round) -> None:
-        """Record a round that was sent to the scheduler."""
+        """Record a round that was sent to the scheduler, and first what has happened before."""
+        is_message = not self._is_in_window
+        self._record(self._round_sent, round_, perf_counter_ns() if is_message else None)
+        if is_message:
+            self.catch_up()
+
+    def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
+        """Record the outcomes of a round."""
+        self._is_in_window = outcomes.window_continues
+        self._record(self._outcomes, round_, outcomes, perf_counter_ns())
+
+    def decided(self, decision: trace_pb2.Decision) -> None:
+        """Record a decision."""
+        self._record(self._decided, decision)
+
+    def failed(self, attempts: Sequence[FailedAttempt]) -> None:
+        """Record attempts that bound nothing, as decisions."""
+        self._record(self._failed, attempts)
+
+    def object_changed(self, event: scheduler_pb2.Event) -> None:
+        """Record the change of an object that the scheduler does not receive in full."""
+        self._record(self._object_changed, event)
+
+    def measured(
+        self,
+        step: str,
+        began_ns: int,
+        wall_ns: int,
+        nodes: int,
+        attributes: Mapping[str, Attribute] = NOTHING_FOUND,
+    ) -> None:
+        """Record an exchange with the eviction service, begun at `began_ns` of perf_counter_ns.
+
+        `attributes` are further ones of its span.
+        """
+        self._record(self._measured, step, began_ns, wall_ns, nodes, attributes)
+
+    def _record(self, record: Callable[..., None], *happened: object) -> None:
+        self._late.append((record, happened))
+        if not self._lags:
+            self.catch_up()
+
+    def catch_up(self) -> None:
+        """Record all that has happened. Raises OutputError and RunError."""
+        while self._late:
+            record, happened = self._late.popleft()
+            record(*happened)
+
+    def _round_sent(self, round_: scheduler_pb2.Round, sent_ns: int | None) -> None:
+        """Record a round; `sent_ns` None: an earlier message had it."""
+        if sent_ns is not None:
+            self._sent_ns.append(sent_ns)
         self._round_log.write(round_)
         self.tally.sent(round_)
         for event in round_.events:
@@ -143,11 +207,10 @@ class Recorder:
                         self.tally.pod_updated(event.update.pod)
                 case "remove":
                     self.tally.pod_removed(event.remove.uid)
-        if self._exchange is None:
-            self._sent_ns.append(perf_counter_ns())
 
-    def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
-        """Record the outcomes of a round."""
+    def _outcomes(
+        self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes, received_ns: int
+    ) -> None:
         if self._exchange is None:
             self._exchange = MeasuredExchange(round_)
             if self._round_spans is not None:
@@ -160,53 +223,46 @@ class Recorder:
             for outcome in outcomes.outcomes:
                 self._pod_spans.outcome(outcome, self._within)
         if not outcomes.window_continues:
-            self._exchanged(self._exchange)
+            self._exchanged(self._exchange, received_ns)
             self._exchange = None
 
-    def _exchanged(self, exchange: MeasuredExchange) -> None:
-        """Measure a message to the scheduler, whose last round was answered just now."""
+    def _exchanged(self, exchange: MeasuredExchange, received_ns: int) -> None:
+        """Measure a message to the scheduler, whose last round was answered at `received_ns`."""
         sent_ns = self._sent_ns.popleft()
-        taken_ns = perf_counter_ns() - sent_ns
+        taken_ns = received_ns - sent_ns
         self.tally.step(RUN_ROUND, taken_ns, exchange.pods)
         if self._round_spans is not None:
             began_ns = self._epoch_ns + sent_ns
             self._round_spans.ended(self._within, began_ns, taken_ns, exchange)
 
-    def decided(self, decision: trace_pb2.Decision) -> None:
-        """Record a decision."""
+    def _decided(self, decision: trace_pb2.Decision) -> None:
         self._decision_log.write(decision)
         self.tally.decided(decision)
         if self._pod_spans is not None:
             self._pod_spans.decided(decision)
 
-    def failed(self, attempts: Sequence[FailedAttempt]) -> None:
-        """Record attempts that bound nothing, as decisions."""
+    def _failed(self, attempts: Sequence[FailedAttempt]) -> None:
         self._decision_log.write_failed(attempts)
         self.tally.failed(attempts)
         if self._pod_spans is not None:
             self._pod_spans.reached(attempts[-1].at_ns)
 
-    def object_changed(self, event: scheduler_pb2.Event) -> None:
-        """Record the change of an object that the scheduler does not receive in full."""
+    def _object_changed(self, event: scheduler_pb2.Event) -> None:
         self.tally.workloads.object_changed(event)
         self._objects_log = self._objects_log or self._run.objects_log()
         self._objects_log.write(scheduler_pb2.Round(time_ns=event.time_ns, events=[event]))
 
-    def measured(
+    def _measured(
         self,
         step: str,
         began_ns: int,
         wall_ns: int,
         nodes: int,
-        found: Mapping[str, Attribute] = NOTHING_FOUND,
+        attributes: Mapping[str, Attribute],
     ) -> None:
-        """Record an exchange with the eviction service, begun at `began_ns` of perf_counter_ns.
-
-        `found` holds further attributes of its span.
-        """
         self.tally.step(step, wall_ns, nodes)
         if self._round_spans is not None:
-            self._round_spans.stepped(step, self._epoch_ns + began_ns, wall_ns, nodes, found)
+            self._round_spans.stepped(step, self._epoch_ns + began_ns, wall_ns, nodes, attributes)
 
     def position(self) -> RecorderPosition:
         """Return where to continue the run; what was recorded before is on the disk.
@@ -214,6 +270,7 @@ class Recorder:
         To be called between two instants, while no round waits for its outcomes. Raises
         OutputError and RunError.
         """
+        self.catch_up()
         assert self._exchange is None  # noqa: S101 - no round waits for its outcomes
         assert not self._sent_ns  # noqa: S101 - the same
         for log in self._logs():
@@ -231,6 +288,7 @@ class Recorder:
 
         Sets `wall_ns`, which does not include these last writes.
         """
+        self.catch_up()
         self.wall_ns = perf_counter_ns() - self._began_ns
         self._close_logs()
         self._run.write_latencies({"wall_ns": self.wall_ns, "steps": self.tally.latencies()})

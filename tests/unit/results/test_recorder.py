@@ -8,7 +8,7 @@ from time import monotonic, sleep
 
 import pytest
 
-from replay.errors import RunError
+from replay.errors import OutputError, RunError
 from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import described
@@ -208,6 +208,84 @@ def _spans(run: RunDirectory) -> list[str]:
         span for line in run.spans() for span in line["resourceSpans"][0]["scopeSpans"][0]["spans"]
     ]
     return [f"{span['name']} {span['spanId']} {len(span.get('links', ()))}" for span in found]
+
+
+def test_what_happened_is_recorded_once_the_next_message_has_left(run: RunDirectory) -> None:
+    """A round that was sent ahead is no message: its window's rounds are recorded together."""
+    recorder = Recorder(run)
+    rounds = [messages.round_of(messages.added(messages.pod_message(name))) for name in "abc"]
+    counts = []
+    for round_, goes_on in zip(rounds, (True, False, False), strict=True):
+        recorder.round_sent(round_)
+        counts.append((recorder.tally.pods, recorder.tally.cycles))
+        outcomes = _outcomes(messages.bound("a", "n"))
+        outcomes.window_continues = goes_on
+        recorder.outcomes(round_, outcomes)
+    assert counts == [(1, 0), (1, 0), (3, 2)]
+    recorder.close()
+    assert (recorder.tally.pods, recorder.tally.cycles) == (3, 3)
+    assert recorder.tally.latencies()["runRound"]["count"] == 2
+
+
+def test_what_is_recorded_late_has_the_wall_time_at_which_it_happened(run: RunDirectory) -> None:
+    """A message's latency ends with its answer, however late that is recorded."""
+    recorder = Recorder(run)
+    round_ = messages.round_of(messages.added(messages.pod_message("a")))
+    recorder.round_sent(round_)
+    recorder.outcomes(round_, _outcomes())
+    sleep(0.2)
+    recorder.close()
+    assert 0 < recorder.tally.latencies()["runRound"]["sum_ns"] < 0.2 * SECOND_NS
+
+
+def test_spans_in_wall_time_are_recorded_at_once(run: RunDirectory) -> None:
+    """Their times are those at which they are recorded."""
+    recorder = Recorder(run, spans=KeptSpans(), sampling=Sampling(1.0), wall_clock=True)
+    recorder.decided(messages.scheduled("a", "n"))
+    assert recorder.tally.decisions["scheduled"] == 1
+    recorder.close()
+
+
+def test_a_position_has_everything_that_happened_before(run: RunDirectory) -> None:
+    """A run that is continued there does not do it again."""
+    recorder = Recorder(run)
+    _play(recorder)
+    assert recorder.position().tally.decisions["scheduled"] == 1
+    recorder.close()
+
+
+def test_an_error_of_recording_comes_before_the_next_answer_and_loses_nothing_else(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest of what happened is in the files of the run that breaks off."""
+    recorder = Recorder(run)
+    full = OutputError("no space left")
+
+    def fail(*_: object) -> None:
+        monkeypatch.undo()
+        raise full
+
+    def play_on() -> None:
+        with recorder:
+            _play(recorder)
+            recorder.decided(messages.scheduled("b", "n"))
+            recorder.decided(messages.preempted("a", "b"))
+            monkeypatch.setattr(Tally, "decided", fail)
+            recorder.round_sent(messages.round_of(at_s=6))
+            pytest.fail("the next answer would be read")
+
+    with pytest.raises(OutputError) as raised:
+        play_on()
+    assert raised.value is full
+    assert [entry.observed.WhichOneof("observed") for entry in run.decisions()] == [
+        "scheduled",
+        "failed_scheduling",
+        "nominated",
+        "preempted",
+        "evicted",
+        "scheduled",
+        "preempted",
+    ]
 
 
 @pytest.mark.parametrize("wall_clock", [False, True])
