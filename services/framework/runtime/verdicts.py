@@ -492,6 +492,7 @@ class Totals:
         self._sync()
         for _, column in self.scores:
             if column.failure:
+                self._stale.forget()
                 name = column.plugin.name
                 return f'running Score plugins: plugin "{name}" failed with: {column.failure}'
         return ""
@@ -545,8 +546,7 @@ class Totals:
             rows = self._snapshot.columns.rows
         self._scored_by_pods.merge(rows, self._by_node.totals, self._totals)
         self._scaled.sync()
-        if not any(column.failure for _, column in self.scores):
-            self._stale.done()
+        self._stale.done()
 
 
 class NodeTotals:
@@ -717,7 +717,7 @@ class StaleRows:
         self._log = log
         self._sources = sources
         self._snapshot = snapshot
-        self._read = self._done = (-1, 0, [0])
+        self.forget()
 
     @property
     def is_none(self) -> bool:
@@ -737,6 +737,10 @@ class StaleRows:
     def done(self) -> None:
         """Note that the rows that were read last are merged."""
         self._done = self._read
+
+    def forget(self) -> None:
+        """Read all rows the next time."""
+        self._read = self._done = (-1, 0, [])
 
 
 def _kept(columns: Iterable[_C]) -> Sequence[_C]:
