@@ -39,8 +39,8 @@ class _Unreadable:
 def checked(channel: grpc.Channel, service: str) -> grpc.Channel:
     """Return a channel for generated stubs whose calls raise ResponseError.
 
-    `service` names the service in errors. Calls that stream responses can only be iterated; those
-    that stream requests, too, are a Duplex, made without arguments.
+    `service` names the service in errors. Calls that stream responses can only be iterated and
+    cancelled. One that streams requests, too, is a Duplex where it is called without them.
     """
     return cast("grpc.Channel", _CheckedChannel(channel, service))
 
@@ -64,10 +64,15 @@ class _CheckedChannel:
         """Return a method of one request and a stream of responses."""
         return _many(self._channel.unary_stream(path, **self._reading(path, codec)))
 
-    def stream_stream(self, path: str, **codec: Any) -> Callable[[], Duplex]:
+    def stream_stream(self, path: str, **codec: Any) -> Callable[..., Duplex | _Responses]:
         """Return a method of a stream of requests and a stream of responses."""
-        open_stream = opener(self._channel.stream_stream(path, **self._reading(path, codec)))
-        return lambda: _CheckedDuplex(open_stream())
+        method = self._channel.stream_stream(path, **self._reading(path, codec))
+        open_stream, of_requests = opener(method), _many(method)
+
+        def call(*requests: Any, **options: Any) -> Duplex | _Responses:
+            return of_requests(*requests, **options) if requests else _CheckedDuplex(open_stream())
+
+        return call
 
     def _reading(self, path: str, codec: dict[str, Any]) -> dict[str, Any]:
         """Return the options of a method with a decoder that never raises."""
@@ -103,6 +108,10 @@ class _Responses:
 
     def __next__(self) -> Any:
         return _taken(next(self._call))
+
+    def cancel(self) -> None:
+        """End the call."""
+        self._call.cancel()
 
 
 class _CheckedDuplex:
