@@ -128,6 +128,15 @@ def metadata(carried: object_pb2.KubernetesObject) -> meta_pb2.ObjectMeta:
     return result
 
 
+def namespace_in_force(kind: str, namespace: object) -> str:
+    """Return where an object of `kind` is created that names `namespace`, "" or None for none.
+
+    Source: kubernetes v1.34 apiserver pkg/registry/rest/meta.go,
+    EnsureObjectNamespaceMatchesRequestNamespace.
+    """
+    return "" if kind in CLUSTER_SCOPED else str(namespace or "default")
+
+
 def list_items(raw: _Raw) -> list[_Raw] | None:
     """Return the items of a List, each with apiVersion and kind; None for other objects."""
     kind, items = raw.get("kind"), raw.get("items")

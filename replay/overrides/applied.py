@@ -18,7 +18,14 @@ from replay.importers.kubernetes.validity import refuse_change, refuse_invalid
 from replay.importers.records import Issues
 from replay.importers.registry import select
 from replay.kube.documents import read_documents
-from replay.kube.kinds import CLUSTER_SCOPED, KINDS, is_carried, list_items, metadata, read_object
+from replay.kube.kinds import (
+    KINDS,
+    is_carried,
+    list_items,
+    metadata,
+    namespace_in_force,
+    read_object,
+)
 from replay.overrides.errors import NoEffectError, OverrideError
 from replay.overrides.node_actions import refuse_misspelt, split_options
 from replay.overrides.timed import renumbered
@@ -120,8 +127,7 @@ def _named(made: KubernetesObject, kind: str, where: str) -> _Key:
     meta = metadata(made)
     if not meta.name:
         raise TraceError(where, f"{kind}: metadata.name is missing")
-    if kind not in CLUSTER_SCOPED and not meta.namespace:
-        meta.namespace = "default"
+    meta.namespace = namespace_in_force(kind, meta.namespace)
     return kind, meta.namespace, meta.name
 
 
@@ -223,4 +229,4 @@ class _Applying:
 
 
 def _key(kind: str, namespace: str, name: str) -> _Key:
-    return kind, "" if kind in CLUSTER_SCOPED else namespace or "default", name
+    return kind, namespace_in_force(kind, namespace), name

@@ -35,11 +35,11 @@ from replay.importers.records import (
 from replay.kube.changes import Raw, latest_ns, part
 from replay.kube.documents import YamlDocuments, read_documents
 from replay.kube.kinds import (
-    CLUSTER_SCOPED,
     WORKLOADS,
     is_carried,
     list_items,
     metadata,
+    namespace_in_force,
     read_object,
 )
 from replay.world.api.admission.chain import KINDS
@@ -229,8 +229,7 @@ class _Manifests:
 
     def _named(self, meta: ObjectMeta, kind: str, where: str) -> _Key:
         """Return an object's kind, namespace and name; what it lacks of them is filled in."""
-        if kind not in CLUSTER_SCOPED and not meta.namespace:
-            meta.namespace = "default"
+        meta.namespace = namespace_in_force(kind, meta.namespace)
         if not meta.name and meta.generate_name:
             for ordinal in itertools.count(self._made):
                 meta.name = meta.generate_name + name_suffix(meta.generate_name, ordinal)

@@ -35,7 +35,7 @@ from replay.importers.records import (
     single_path,
 )
 from replay.kube.changes import part
-from replay.kube.kinds import CLUSTER_SCOPED, KINDS, metadata
+from replay.kube.kinds import KINDS, metadata, namespace_in_force
 from replay.trace.files import open_plain
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.namespace_pb2 import Namespace
@@ -232,8 +232,7 @@ class WorkloadRun:
             return
         field = created.WhichOneof("object") or ""
         kind, meta = KINDS[field], metadata(created)
-        if kind not in CLUSTER_SCOPED:
-            meta.namespace = namespace or meta.namespace or "default"
+        meta.namespace = namespace_in_force(kind, namespace or meta.namespace)
         self._names.name(meta, kind)
         meta.uid = object_uid(kind, meta.namespace, meta.name)
         if field == "node":

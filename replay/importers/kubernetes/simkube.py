@@ -34,7 +34,7 @@ from replay.importers.records import (
 )
 from replay.importers.rows import SECONDS_MAX
 from replay.kube.changes import without_status
-from replay.kube.kinds import CLUSTER_SCOPED, is_carried, metadata, read_object
+from replay.kube.kinds import is_carried, metadata, namespace_in_force, read_object
 from replay.trace.files import open_plain
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -122,8 +122,7 @@ class _Trace:
         meta = metadata(made)
         if not meta.name:
             raise TraceError(where, f"{kind}: metadata.name is missing")
-        if kind not in CLUSTER_SCOPED and not meta.namespace:
-            meta.namespace = "default"
+        meta.namespace = namespace_in_force(kind, meta.namespace)
         key = (kind, meta.namespace, meta.name)
         uid = self._alive.get(key)
         if uid is not None:
@@ -179,7 +178,7 @@ class _Trace:
         meta = raw.get("metadata")
         metadata: _Raw = meta if isinstance(meta, dict) else {}
         kind = str(raw.get("kind") or "")
-        namespace = "" if kind in CLUSTER_SCOPED else str(metadata.get("namespace") or "default")
+        namespace = namespace_in_force(kind, metadata.get("namespace"))
         key = (kind, namespace, str(metadata.get("name") or ""))
         uid = self._alive.pop(key, None)
         if uid is None:

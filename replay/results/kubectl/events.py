@@ -162,9 +162,10 @@ def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
         case "refused" if observed.refused.HasField("owner"):
             return _refused(decision, observed.refused)
         case "condition_changed":
-            return _condition(decision, observed.condition_changed)
+            changed = observed.condition_changed
+            return _of_node(decision, _NODE_REASONS.get((changed.type, changed.status)))
         case "node_drain":
-            return _cordon(decision, observed.node_drain.step)
+            return _of_node(decision, _CORDON_REASONS.get(observed.node_drain.step))
     return None
 
 
@@ -199,21 +200,11 @@ def _refused(decision: trace_pb2.Decision, refused: trace_pb2.Refused) -> KubeEv
     return _event(decision, owner, _WARNING, "FailedCreate", text, component)
 
 
-def _condition(
-    decision: trace_pb2.Decision, changed: trace_pb2.ConditionChanged
-) -> KubeEvent | None:
+def _of_node(decision: trace_pb2.Decision, reason: str | None) -> KubeEvent | None:
+    """Return the Event of a kubelet about the state of its node; None for a state without one."""
+    if reason is None:
+        return None
     node = decision.observed.object
-    reason = _NODE_REASONS.get((changed.type, changed.status))
-    if reason is None:
-        return None
-    text = f"Node {node.name} status is now: {reason}"
-    return _event(decision, node, _NORMAL, reason, text, "kubelet", node.name)
-
-
-def _cordon(decision: trace_pb2.Decision, step: str) -> KubeEvent | None:
-    node, reason = decision.observed.object, _CORDON_REASONS.get(step)
-    if reason is None:
-        return None
     text = f"Node {node.name} status is now: {reason}"
     return _event(decision, node, _NORMAL, reason, text, "kubelet", node.name)
 

@@ -48,11 +48,6 @@ class Style:
     label_columns: Sequence[str] = ()
     shows_labels: bool = False
 
-    @property
-    def is_table(self) -> bool:
-        """Return whether objects are rows."""
-        return self.output in ("table", "wide") or self.output.startswith(CUSTOM)
-
     def label_headers(self) -> list[str]:
         """Return the headers of the columns with labels."""
         headers = [label_column.rpartition("/")[2].upper() for label_column in self.label_columns]

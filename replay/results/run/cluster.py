@@ -9,7 +9,7 @@ replay.results.summary.figures.DecisionCounts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -98,16 +98,6 @@ class ClusterObjects:
         assert isinstance(pod, pod_pb2.Pod)  # noqa: S101 - a pod's key leads to a pod
         apply_patch(pod, patch)
         return ObjectChange(at_ns, ChangeType.MODIFIED, key, pod)
-
-
-def object_changes(rounds: Iterable[scheduler_pb2.Round]) -> Iterator[ObjectChange]:
-    """Yield every change of a history, in order."""
-    cluster = ClusterObjects()
-    for round_ in rounds:
-        for event in round_.events:
-            change = cluster.take(event)
-            if change is not None:
-                yield change
 
 
 @dataclass(slots=True, kw_only=True)

@@ -63,6 +63,19 @@ def test_documents_come_in_their_order_with_identities(tmp_path: Path) -> None:
     ]
 
 
+def test_a_cluster_scoped_object_is_created_without_a_namespace(tmp_path: Path) -> None:
+    """A chart may give one to all of its objects; an API server clears it."""
+    text = """
+apiVersion: scheduling.k8s.io/v1
+kind: PriorityClass
+metadata: {name: high, namespace: shop}
+value: 1000
+"""
+    created = [record.create for record in _imported(tmp_path, text)]
+    named = [item.priority_class.metadata for item in created if item.HasField("priority_class")]
+    assert [(meta.namespace, meta.name) for meta in named] == [("", "high")]
+
+
 def test_a_repeated_pod_spec_becomes_a_template(tmp_path: Path) -> None:
     """From the second pod on."""
     text = "---\n".join(_POD.format(name) for name in ("a", "b", "c"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.protobuf.empty_pb2 import Empty
 
-from replay.results.run.cluster import ChangeType, ClusterObjects, ClusterState, object_changes
+from replay.results.run.cluster import ChangeType, ClusterObjects, ClusterState, ObjectChange
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.time import SECOND_NS
@@ -21,6 +21,11 @@ def _pod_after(*events: scheduler_pb2.Event) -> pod_pb2.Pod:
     pod = history.objects[_POD_KEY]
     assert isinstance(pod, pod_pb2.Pod)
     return pod
+
+
+def _changes_of(*events: scheduler_pb2.Event) -> list[ObjectChange]:
+    history = ClusterObjects()
+    return [change for event in events if (change := history.take(event)) is not None]
 
 
 def test_an_object_is_there_as_it_was_added() -> None:
@@ -57,13 +62,12 @@ def test_a_requested_deletion_sets_the_timestamp() -> None:
 
 def test_changes_come_in_order_with_their_verbs() -> None:
     """As a watch tells them, the last state with the deletion."""
-    changed = object_changes(
-        [
-            messages.round_of(messages.added(messages.pod_message("a"))),
-            messages.round_of(messages.patched("a", 5, node_name="n"), messages.deleted("a", 9)),
-        ]
+    changes = _changes_of(
+        messages.added(messages.pod_message("a")),
+        messages.patched("a", 5, node_name="n"),
+        messages.deleted("a", 9),
     )
-    seen = [(each.at_ns - messages.START_NS, each.type, each.key) for each in changed]
+    seen = [(change.at_ns - messages.START_NS, change.type, change.key) for change in changes]
     assert seen == [
         (0, ChangeType.ADDED, _POD_KEY),
         (5 * SECOND_NS, ChangeType.MODIFIED, _POD_KEY),
@@ -74,8 +78,8 @@ def test_changes_come_in_order_with_their_verbs() -> None:
 def test_an_object_that_is_added_again_is_modified() -> None:
     """An object may be sent a second time."""
     node = make_node("n").message()
-    changed = object_changes([messages.round_of(messages.added(node), messages.added(node))])
-    assert [each.type for each in changed] == [ChangeType.ADDED, ChangeType.MODIFIED]
+    changes = _changes_of(messages.added(node), messages.added(node))
+    assert [change.type for change in changes] == [ChangeType.ADDED, ChangeType.MODIFIED]
 
 
 def test_a_name_that_is_used_again_is_another_pod() -> None:
@@ -98,7 +102,7 @@ def test_what_changes_no_object_is_passed_over() -> None:
     """Ticks, patches of unknown pods and deletions of unknown objects tell nothing."""
     tick = scheduler_pb2.Event(tick=Empty())
     events = (tick, messages.patched("b"), messages.deleted("b"), scheduler_pb2.Event())
-    assert list(object_changes([messages.round_of(*events)])) == []
+    assert _changes_of(*events) == []
 
 
 def test_the_state_has_what_nodes_pods_request_until_they_end() -> None:
