@@ -245,8 +245,8 @@ _TABLES = (
         ),
     ),
     Table(
-        name="refusals",
-        row="pods that admission refused; `decisions` has refused decisions, by `refusal_cause`",
+        name="failed_creates",
+        row="pods that admission refused, as Events FailedCreate report them",
         order="sequence",
         columns=(
             *_AT,

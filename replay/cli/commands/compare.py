@@ -299,6 +299,7 @@ def _print_figures(figures: tuple[FigureChange, ...], console: Console, *, wide:
     shown = [figure for figure in figures if figure.is_changed or wide]
     if shown:
         table = plain_table("FIGURE", *right_aligned("A", "B", "CHANGE", ""))
+        table.columns[0].no_wrap = True  # a name that is cut in two cannot be copied to --assert
         for figure in shown:
             table.add_row(*map(escape, figure_cells(figure)))
         console.print(table)

@@ -233,7 +233,7 @@ FIGURES: Mapping[str, Figure] = {
         lambda p, _: p.pending + p.not_created,
         sql="SELECT (SELECT count(*) FROM pods WHERE ending = 'Pending')"
         " + (SELECT coalesce(sum(not_created), 0) FROM workloads)"
-        " + (SELECT count(DISTINCT (r.namespace, r.name)) FROM refusals AS r"
+        " + (SELECT count(DISTINCT (r.namespace, r.name)) FROM failed_creates AS r"
         " WHERE r.owner IS NULL AND NOT EXISTS (FROM pods AS p"
         " WHERE p.namespace = r.namespace AND p.name = r.name))",
     ),
@@ -241,7 +241,7 @@ FIGURES: Mapping[str, Figure] = {
         "pods that admission refused, a pod that stays refused once",
         "pods",
         lambda p, _: p.refused,
-        sql="SELECT coalesce(sum(pods), 0) FROM refusals",
+        sql="SELECT coalesce(sum(pods), 0) FROM failed_creates",
     ),
     "refusals": Figure(
         "decisions that were refused for a mistake of the scheduler, such as a pod bound twice",

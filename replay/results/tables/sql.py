@@ -255,7 +255,7 @@ SELECT log.*, pod.priority, {_OWNER.format("pod")} AS owner,
 FROM log LEFT JOIN draft_pods AS pod ON pod.uid = log.uid
 WHERE kind = 'oomKilled'
 """  # noqa: S608 - made of this module's own constants
-_REFUSALS = """
+_FAILED_CREATES = """
 SELECT *, o.refused.message AS message, o.refused.pods AS pods,
     o.refused.owner.kind || ' ' || o.refused.owner.namespace || '/' || o.refused.owner.name AS owner
 FROM log WHERE kind = 'refused'
@@ -282,7 +282,7 @@ SELECTS: Mapping[str, str] = {
     "preemptions": _PREEMPTIONS,
     "evictions": _EVICTIONS,
     "oom_kills": _OOM_KILLS,
-    "refusals": _REFUSALS,
+    "failed_creates": _FAILED_CREATES,
     "nodes": _NODES,
 }
 """A query for each table of replay.results.schema; further columns are left out."""
