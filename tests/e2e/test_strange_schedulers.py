@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.e2e.commands import SERVICE, reprieve
-from tests.e2e.strange_scheduler import (
+from tests.e2e.strange_services import (
     NODE,
     Fault,
     crash,
