@@ -32,9 +32,9 @@ def channel_options(timeouts: Timeouts = DEFAULT_TIMEOUTS) -> list[tuple[str, in
     return [*options, *timeouts.keepalive_options]
 
 
-_RECEIVED_BYTES_MAX = 16 * MESSAGE_BYTES_MAX
+_RECEIVE = ("grpc.max_receive_message_length", 16 * MESSAGE_BYTES_MAX)
 """What gRPC accepts of a response: callers refuse messages above MESSAGE_BYTES_MAX by their size
-(replay/backends/responses.py), where gRPC would end the call with a status of its own."""
+(services/rpc/responses.py), where gRPC would end the call with a status of its own."""
 _PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -49,8 +49,7 @@ def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
     if local is not None:
         return cast("grpc.Channel", LocalChannel(local))
     check_can_connect(address)
-    options = channel_options(tls.timeouts)
-    options.append(("grpc.max_receive_message_length", _RECEIVED_BYTES_MAX))
+    options = [*channel_options(tls.timeouts), _RECEIVE]
     if tls.authority is None:
         check_plaintext(address, tls)
         return grpc.insecure_channel(address, options=options)
@@ -69,7 +68,7 @@ class LastingChannel:
     def __init__(self, address: str, tls: ClientTls = PLAIN) -> None:
         self._address = address
         self._local = local_server(address)
-        self._options = channel_options(tls.timeouts)
+        self._options = [*channel_options(tls.timeouts), _RECEIVE]
         self._files = None if tls.authority is None or self._local else client_files(tls)
         if self._files is None and self._local is None:
             check_plaintext(address, tls)

@@ -26,10 +26,11 @@ from services.rpc.errors import (
 from services.rpc.interceptors.tracing import outgoing
 from services.rpc.local import local_server
 from services.rpc.parts import PART_BYTES, chunks
+from services.rpc.responses import ReadingChannel
 from services.scheduler.ahead.held import Held, without_passing
 from services.scheduler.batch import Batch, QueueAnswer
 from services.scheduler.core.queueing.steps import Head, PopId
-from services.scheduler.queue_stream import QueueStream, refusal_of
+from services.scheduler.queue_stream import QueueStream, refusal_of, taken
 
 OPERATIONS_MAX = 4096
 """Operations that a queue takes in a batch."""
@@ -55,15 +56,20 @@ class QueueLink:
     @property
     def stub(self) -> Any:
         """The queue's methods, for a new call."""
-        return queue_service_pb2_grpc.QueueServiceStub(self._channel.current())
+        channel: Any = self._channel.current()
+        if not self.is_local:
+            channel = ReadingChannel(channel, f"the scheduling queue at {self.address}")
+        return queue_service_pb2_grpc.QueueServiceStub(channel)
 
     async def open(self, config: queue_pb2.QueueConfig) -> QueueClientSession:
         """Open a session. Raises FieldError if the queue refuses the configuration."""
         request = queue_service_pb2.CreateSessionRequest(config=config)
         try:
             wait_s = self.timeouts.unreachable
-            opened = await self.stub.CreateSession(
-                request, timeout=wait_s, wait_for_ready=True, metadata=outgoing()
+            opened = taken(
+                await self.stub.CreateSession(
+                    request, timeout=wait_s, wait_for_ready=True, metadata=outgoing()
+                )
             )
         except grpc.aio.AioRpcError as error:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
@@ -87,7 +93,7 @@ class QueueLink:
             iter(chunks), timeout=self.timeouts.checkpoint, wait_for_ready=True
         )
         try:
-            restored = await restoring
+            restored = taken(await restoring)
         except grpc.aio.AioRpcError as error:
             problem = f"the queue does not restore its part: {error.details() or 'no reason given'}"
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
@@ -229,7 +235,7 @@ class QueueClientSession:
         whole = queue_service_pb2.GetStateResponse()
         try:
             async for part in self._link.stub.GetState(request, timeout=self._link.timeouts.call):
-                whole.MergeFrom(part)
+                whole.MergeFrom(taken(part))
         except grpc.aio.AioRpcError as error:
             raise self._link.refusal(error) from error
         return whole.state
@@ -247,7 +253,7 @@ class QueueClientSession:
         try:
             most_s = self._link.timeouts.checkpoint
             chunks = self._link.stub.CheckpointSession(request, timeout=most_s)
-            return [chunk async for chunk in chunks]
+            return [taken(chunk) async for chunk in chunks]
         except grpc.aio.AioRpcError as error:
             raise self._link.refusal(error) from error
 

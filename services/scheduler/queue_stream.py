@@ -20,6 +20,7 @@ from grpc.aio import AioRpcError, Metadata
 from reprieve.queue.v1beta1 import queue_service_pb2
 from services.rpc.errors import RefusalError, SessionBrokenError, UnavailableError
 from services.rpc.interceptors.statuses import reason_of
+from services.rpc.responses import Unreadable
 from services.rpc.timeouts import Timeouts
 
 _PAUSE_S, _PAUSE_MAX_S = 0.05, 1.0
@@ -79,7 +80,7 @@ class QueueStream:
             return answer  # type: ignore[no-any-return] # the stub's streams are untyped
         while True:
             try:
-                answer = await self._in_time(self._call.read())
+                answer = taken(await self._in_time(self._call.read()))
                 if isinstance(answer, queue_service_pb2.ApplyResponse):
                     break
                 await self._open_again(await self._ending())
@@ -164,6 +165,13 @@ class QueueStream:
                 error = again
             else:
                 return
+
+
+def taken(response: Any) -> Any:
+    """Return a response of the queue. Raises UnavailableError for one that cannot be read."""
+    if type(response) is Unreadable:
+        raise UnavailableError(response.problem)
+    return response
 
 
 def refusal_of(address: str, error: Exception) -> RefusalError:

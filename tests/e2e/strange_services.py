@@ -1,6 +1,7 @@
 """Services that answer rightly, until the request that they answer wrongly.
 
-The scheduler binds every pod to the one node; the eviction service finds no node under pressure.
+The scheduler binds every pod to the one node, the eviction service finds no node under pressure,
+and the queue has no pods.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from grpc_status import rpc_status
 
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction_rpc
+from reprieve.queue.v1beta1 import queue_service_pb2 as queue_rpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
 from services.rpc.errors import SessionExpiredError
 from services.rpc.interceptors.statuses import status_of
@@ -128,6 +130,19 @@ def _calm(step: eviction_pb2.StepResult, time_ns: int) -> None:
     step.next_step_time_ns = time_ns + 10_000_000_000
     for condition in ("MemoryPressure", "DiskPressure", "PIDPressure"):
         step.conditions.add(type=condition, status="False")
+
+
+class StrangeQueue(StrangeService):
+    """Accepts every operation, and never has a head."""
+
+    stream = "StreamingApply"
+    session = queue_rpc.Session(session_id="s1").SerializeToString()
+
+    def answer(self, data: bytes) -> tuple[int, Message]:
+        """Return that the whole batch was applied."""
+        request = queue_rpc.ApplyRequest.FromString(data)
+        number = request.stamp.sequence
+        return number, queue_rpc.ApplyResponse(sequence=number, applied=len(request.operations))
 
 
 @contextmanager
