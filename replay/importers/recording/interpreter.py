@@ -17,6 +17,7 @@ from replay.importers.recording.readers import ObjectReader, PodReader
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
 from replay.importers.records import Importer, ImportOptions, Issues, Moment, Recording, new_header
 from replay.kube.changes import Change, ChangeType, disruption, kind, node_name, part, uid
+from replay.world.kubelet.critical_pods import EVICTED_REASONS
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Header, ImportIssue, Record
 from services.kube.time import SECOND_NS
@@ -219,5 +220,6 @@ def _decisions(transition: Transition) -> Iterator[str]:
         yield "bound"
     if disruption(new) == "PreemptionByScheduler" != disruption(old):
         yield "preempted"
-    if part(new, "status").get("reason") == "Evicted" != part(old, "status").get("reason"):
+    reason = part(new, "status").get("reason")
+    if reason in EVICTED_REASONS and reason != part(old, "status").get("reason"):
         yield "evicted"

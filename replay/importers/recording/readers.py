@@ -35,6 +35,7 @@ from replay.kube.changes import (
 )
 from replay.kube.kinds import WORKLOADS
 from replay.world.api.pod_record import holding
+from replay.world.kubelet.critical_pods import EVICTED_REASONS, PREEMPTING, PREEMPTION_SIGNAL
 from reprieve.trace.v1beta1 import trace_pb2
 from reprieve.trace.v1beta1.trace_pb2 import BudgetStatus, ConditionChanged, Created, Record
 from services.kube.pod import SYSTEM_CLASSES, TERMINAL_PHASES
@@ -159,9 +160,11 @@ class PodReader:
         if why := rejection(change.new):
             rejected = trace_pb2.Rejected(node_name=node, reason=reason, message=why)
             yield self.output.observed(change, rejected=rejected)
-        elif reason == "Evicted":
+        elif reason in EVICTED_REASONS:
             match = _LOW_ON.match(message)
             signal = _SIGNALS.get(match[1], "") if match else ""
+            if reason == PREEMPTING:
+                signal = PREEMPTION_SIGNAL
             evicted = trace_pb2.Evicted(node_name=node, signal=signal, message=message)
             yield self.output.observed(change, evicted=evicted)
             return
@@ -239,7 +242,7 @@ def _removal(last: Raw) -> str:
     status, reason = part(last, "status"), disruption(last)
     if reason == "PreemptionByScheduler":
         return "preempted"
-    if status.get("reason") == "Evicted":
+    if status.get("reason") in EVICTED_REASONS:
         return "evicted"
     if reason == "DeletionByPodGC":
         return "node-lost"

@@ -20,6 +20,10 @@ from reprieve.eviction.v1beta1 import eviction_pb2
 from services.kube.pod import SYSTEM_CRITICAL_PRIORITY
 from services.kube.requests import CPU, MEMORY
 
+PREEMPTING = "Preempting"
+"""status.reason of a pod that a kubelet ended for a critical one."""
+EVICTED_REASONS = frozenset({"Evicted", PREEMPTING})
+"""status.reason of pods that a kubelet ends on purpose: logs have them as evicted."""
 PREEMPTION_SIGNAL = "kubeletPreemption"
 """What the decision log has in place of an eviction signal."""
 
@@ -65,7 +69,7 @@ def victims(missing: Mapping[str, int], pods: Iterable[NodePod]) -> list[NodePod
 def eviction() -> eviction_pb2.Eviction:
     """Return how such a pod ends: after its own grace period, as Failed."""
     made = eviction_pb2.Eviction(
-        reason="Preempting",
+        reason=PREEMPTING,
         message="Preempted in order to admit critical pod",
         phase="Failed",
         signal=PREEMPTION_SIGNAL,

@@ -193,6 +193,25 @@ def test_an_eviction_by_a_kubelet_and_its_clean_up_are_observed(tmp_path: Path) 
     assert not life.fails
 
 
+def test_a_pod_that_a_kubelet_ends_for_a_critical_one_is_observed_as_evicted(
+    tmp_path: Path,
+) -> None:
+    """As a replay logs it, with the same signal; its removal has the same cause."""
+    status = {"reason": "Preempting", "message": "Preempted in order to admit critical pod"}
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", make_pod("p", 2)),
+        line(1, "MODIFIED", _running("p", 3)),
+        line(9, "MODIFIED", make_pod("p", 4, node="n", phase="Failed", status=status)),
+        line(20, "DELETED", make_pod("p", 5, node="n", phase="Failed", status=status)),
+    )
+    assert [record.evicted.signal for record in observed(records, "evicted")] == [
+        "kubeletPreemption"
+    ]
+    assert not observed(records, "finished")
+    assert observed(records, "removed")[0].removed.cause == "evicted"
+
+
 def test_a_pod_that_its_kubelet_rejects_may_run_in_a_replay(tmp_path: Path) -> None:
     """Its node had no room; the pod itself does not fail, and its life is not recorded."""
     words = "Node didn't have enough resource: cpu, requested: 1, used: 4, capacity: 4"
