@@ -66,6 +66,10 @@ class RecorderPosition:
     round_spans: RoundSpansState | None
 
 
+_LATE_MAX = 4096
+"""What waits to be recorded at most: kubelets may be looked at for long while no message is due."""
+
+
 class Recorder:
     """Records a replay: its Observer, and the receiver of its decisions.
 
@@ -181,7 +185,7 @@ class Recorder:
 
     def _record(self, record: Callable[..., None], *happened: object) -> None:
         self._late.append((record, happened))
-        if not self._lags:
+        if not self._lags or len(self._late) == _LATE_MAX:
             self.catch_up()
 
     def catch_up(self) -> None:

@@ -238,6 +238,16 @@ def test_what_is_recorded_late_has_the_wall_time_at_which_it_happened(run: RunDi
     assert 0 < recorder.tally.latencies()["runRound"]["sum_ns"] < 0.2 * SECOND_NS
 
 
+def test_what_waits_to_be_recorded_is_bounded(run: RunDirectory) -> None:
+    """Kubelets may be looked at for days while no message to the scheduler is due."""
+    recorder = Recorder(run)
+    for _ in range(5000):
+        recorder.measured("step", 0, 1, 1)
+    assert recorder.tally.latencies()["step"]["count"] == 4096
+    recorder.close()
+    assert recorder.tally.latencies()["step"]["count"] == 5000
+
+
 def test_spans_in_wall_time_are_recorded_at_once(run: RunDirectory) -> None:
     """Their times are those at which they are recorded."""
     recorder = Recorder(run, spans=KeptSpans(), sampling=Sampling(1.0), wall_clock=True)
