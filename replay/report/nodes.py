@@ -157,18 +157,18 @@ SELECT resource, reason, at_ns, 100 * free / allocatable FROM free_capacity
 WHERE allocatable > 0 AND resource IN (
     SELECT resource FROM free_capacity WHERE waiting_pods > 0 GROUP BY resource
     ORDER BY resource NOT IN ('cpu', 'memory'), resource LIMIT $limit)
-ORDER BY resource NOT IN ('cpu', 'memory'), resource, at_ns
+ORDER BY resource NOT IN ('cpu', 'memory'), resource, at_ns, reason
 """
 _STRANDED = """
 FROM (
     SELECT resource, reason,
-        avg(100 * free / allocatable) * count(*) / any_value(moments) AS share, count(*)
+        round(favg(100 * free / allocatable) * count(*) / any_value(moments), 2) AS share, count(*)
     FROM free_capacity JOIN (
         SELECT resource, count(DISTINCT at_ns) AS moments FROM free_capacity
         WHERE waiting_pods > 0 GROUP BY resource) USING (resource)
     WHERE waiting_pods > 0 AND allocatable > 0 GROUP BY ALL
 )
-ORDER BY resource NOT IN ('cpu', 'memory'), resource, share DESC LIMIT 100
+ORDER BY resource NOT IN ('cpu', 'memory'), resource, share DESC, reason LIMIT 100
 """
 _MESSAGES = """
 SELECT message, count(*), 0 FROM attempts WHERE message IS NOT NULL GROUP BY ALL
@@ -187,7 +187,7 @@ def fragmentation(source: ReportTables) -> ReportSection:
         at[reason or _NO_POD] = share
     charts = {resource: _free_chart(source, at) for resource, at in points.items()}
     rows: list[list[Cell]] = [
-        [resource, reason, round(share, 2), moments]
+        [resource, reason, share, moments]
         for resource, reason, share, moments in source.rows(_STRANDED)
     ]
     return ReportSection(

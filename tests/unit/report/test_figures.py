@@ -228,6 +228,19 @@ def test_free_capacity_is_shared_out_by_reason() -> None:
     }
 
 
+def test_free_capacity_looks_alike_in_whatever_order_its_rows_are_read() -> None:
+    """Reasons with equal shares go by name: a resumed run has the undisturbed run's report."""
+    rows: list[dict[str, Any]] = [
+        {"resource": "cpu", "allocatable": 3000, "waiting_pods": 1, "free": free}
+        | {"at_ns": second * SECOND_NS, "reason": reason}
+        for second, free in enumerate((1, 100, 333))
+        for reason in ("node(s) had untolerated taint", "Insufficient memory", "fits")
+    ]
+    shown = [fragmentation(source(free_capacity=table)) for table in (rows, rows[::-1])]
+    assert shown[0].rows == shown[1].rows
+    assert list(_series(shown[0], "cpu")) == list(_series(shown[1], "cpu"))
+
+
 def test_latencies_are_charted_by_step() -> None:
     """From the median to the longest."""
     row: dict[str, Any] = {"step": "runRound", "count": 1, "pods": 1, "sum_ns": 9}
