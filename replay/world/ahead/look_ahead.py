@@ -40,8 +40,9 @@ from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen, RunRoundR
 class Urgency(IntEnum):
     """How soon an event must be sent to the scheduler; greater is more urgent.
 
-    STATUS: a binding, or a change of a status that ends neither a pod nor a nomination. CHANGE: any
-    other event. NOW: a tick, a new pod, and a change of a pod without a node.
+    STATUS: a binding, a change of a status that ends neither a pod nor a nomination, and any change
+    of a disruption budget, which is read within an attempt only. CHANGE: any other event. NOW: a
+    tick, a new pod, and a change of a pod without a node.
     """
 
     STATUS = 1
@@ -181,13 +182,31 @@ def _urgency(
 ) -> Urgency:
     """Return how soon an event must be sent; the contract's MayWait states the rule."""
     if pod is None:
-        return Urgency.NOW if event.HasField("tick") else Urgency.CHANGE
+        if event.HasField("tick"):
+            return Urgency.NOW
+        return Urgency.STATUS if _is_of_budget(event) else Urgency.CHANGE
     if event.HasField("patch") and not event.patch.HasField("deletion_time_ns"):
         if not pod.node_name and pod.is_terminating:
             return Urgency.NOW
         return Urgency.CHANGE if ends_nomination or pod.is_terminal else Urgency.STATUS
     is_new = event.HasField("add")
     return Urgency.NOW if is_new or not pod.node_name else Urgency.CHANGE
+
+
+def _is_of_budget(event: scheduler_pb2.Event) -> bool:
+    """Return whether an event that is about no pod is about a disruption budget.
+
+    Source: kubernetes v1.34 pkg/scheduler/eventhandlers.go, addAllEventHandlers (no handler of
+    budgets); framework/preemption/preemption.go, findCandidates (which lists them).
+    """
+    match event.WhichOneof("event"):
+        case "update":
+            return event.update.HasField("pod_disruption_budget")
+        case "add":
+            return event.add.HasField("pod_disruption_budget")
+        case "remove":
+            return event.remove.kind == "PodDisruptionBudget"
+    return False
 
 
 def _check_foreseen(foreseen: Foreseen, round_: scheduler_pb2.Round) -> None:

@@ -55,8 +55,9 @@ class Failed:
 class MayWait(Enum):
     """Which events the world may hold back until its next round; each value allows all before it.
 
-    NOTHING: every event is sent at once. STATUS: what the world carried out, and statuses that
-    change without ending a pod. ALL: everything but pods to be scheduled, since no pod is pending.
+    NOTHING: every event is sent at once. STATUS: what the world carried out, statuses that change
+    without ending a pod, and disruption budgets. ALL: everything but pods to be scheduled, since no
+    pod is pending.
     """
 
     NOTHING = 0

@@ -12,9 +12,11 @@ from tests.unit.world.builders import (
     create,
     create_pod,
     delete,
+    make_budget,
     make_node,
     make_pod,
     unschedulable,
+    update,
 )
 from tests.unit.world.test_replay import (
     FakeScheduler,
@@ -78,6 +80,20 @@ def test_the_deletion_of_a_node_waits_only_while_no_pod_is_pending(
     """Where a pod is pending, the node's pods may have been in its way."""
     records = [create(make_node()), create_pod(make_pod()), at(5, delete("Node", "n"))]
     assert sent_ns(play_patiently(bind_all, may_wait, *records)) == rounds
+
+
+@pytest.mark.parametrize(
+    "change",
+    [create(make_budget("b")), update(make_budget("a")), delete("PodDisruptionBudget", "a")],
+)
+def test_a_change_of_a_budget_waits_although_a_pod_is_pending(change: trace_pb2.Record) -> None:
+    """No plugin waits for one; an attempt that reads it receives it before."""
+    records = [create(make_node()), create(make_budget("a")), create_pod(make_pod())]
+    later = [at(5, change), at(9, create_pod(make_pod("late")))]
+    scheduler = play_patiently(idle, STATUS, *records, *later)
+    assert sent_ns(scheduler) == [0, 9]
+    times = [event.time_ns for event in scheduler.rounds[1].events]
+    assert (times, set(times)) == (sorted(times), {5, 9})
 
 
 @pytest.mark.parametrize(("node", "rounds"), [("n", [0]), ("", [0, 5 * S])])
