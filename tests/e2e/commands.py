@@ -1,4 +1,8 @@
-"""Running `reprieve`: within this process, or in one of its own where a test is about processes."""
+"""Running `reprieve`: within this process, or in one of its own where a test is about processes.
+
+Within this process its services are here, too: starting them takes 0.7 s of CPU, which hundreds of
+tests would pay. Decisions and files are the same (test_in_process.py).
+"""
 
 from __future__ import annotations
 
@@ -8,8 +12,10 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
+from replay.backends.processes import EmbeddedServices
 from replay.cli.main import main
 from tests.e2e.replays import ROOT
 
@@ -35,6 +41,8 @@ def reprieve(folder: Path, *arguments: str, code: int = 0, **more: str) -> Done:
     out, err = io.BytesIO(), io.BytesIO()
     with (
         contextlib.chdir(folder),
+        mock.patch("replay.sessions.EmbeddedServices", _here),
+        mock.patch("replay.compare.run.EmbeddedServices", _here),
         mock.patch.dict(os.environ, environment(**more), clear=True),
         mock.patch.object(sys, "argv", ["reprieve", *arguments]),
         contextlib.redirect_stdout(io.TextIOWrapper(out, "utf-8", write_through=True)),
@@ -46,6 +54,10 @@ def reprieve(folder: Path, *arguments: str, code: int = 0, **more: str) -> Done:
             returned = int(ending.code or 0)
         shown, said = out.getvalue().decode(), err.getvalue().decode()
     return _checked(Done(list(arguments), returned, shown, said), code)
+
+
+def _here(**options: Any) -> EmbeddedServices:
+    return EmbeddedServices(**options | {"in_process": True})
 
 
 def reprieve_process(folder: Path, *arguments: str, code: int = 0, **more: str) -> Done:
