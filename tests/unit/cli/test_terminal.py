@@ -106,7 +106,8 @@ def test_a_dumb_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> N
     for name in ("COLUMNS", "LINES"):
         monkeypatch.delenv(name, raising=False)
     size = os.terminal_size((60, 24))
-    monkeypatch.setattr("shutil.get_terminal_size", lambda *_: size)
+    # pytest's own reporter calls it, too.
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: size)
     stream = io.StringIO()
     console = TerminalConsole(file=stream, force_terminal=True)
     console.print("word " * 30)
