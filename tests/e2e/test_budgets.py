@@ -16,7 +16,7 @@ from replay.backends.services import SchedulerService
 from replay.generate.workload import GenerateOptions, generate
 from replay.importers.registry import open_trace
 from replay.runner import FinishedReplay
-from replay.world.loop.replay import ROUNDS_MAX, Limits, Replay
+from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models, with_values
 from reprieve.kube.v1beta1 import pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -160,10 +160,11 @@ def test_violations_are_those_of_the_status_at_the_decision(
 
 
 def test_a_budget_of_an_instant_with_many_preemptors_does_not_count_as_a_loop(
-    here: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """More preemptors than the rounds that an instant may have without progress."""
-    count = ROUNDS_MAX + 5
+    monkeypatch.setattr("replay.world.loop.replay.ROUNDS_MAX", 50)
+    count = 55
     path = write_list(tmp_path, *web(count, {"maxUnavailable": "100%"}), *preemptors(count))
     finished = run(here, open_trace([path]), tmp_path / "run")
     assert len(preempted(finished)) == count

@@ -23,7 +23,8 @@ def test_exported_rounds_lead_another_session_to_the_same_decisions(
 ) -> None:
     """The session has the run's configuration; each round is a request of its own."""
     trace = str(DEMOS / "four-tiers.ktr")
-    reprieve(tmp_path, "replay", trace, "--run", "run", "--no-report", "--spans", "off", "-q")
+    options = ("--run", "run", "--until", "4m", "--no-report", "--spans", "off", "-q")
+    reprieve(tmp_path, "replay", trace, *options)
     made = RunDirectory.open(tmp_path / "run")
     created = reprieve(tmp_path, "export", "run", "--create-session").stdout
     bound: list[tuple[str, str]] = []
