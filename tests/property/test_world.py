@@ -180,8 +180,9 @@ def check_budgets(cluster: Cluster) -> None:
         }
         scale = sum(cluster.deployments[uid].spec.replicas for uid in deployments)
         if any(pod.status.reason.startswith(OUT_OF) for pod in covered):
-            # A Deployment that waits after rejected pods makes none when it is scaled, and as
-            # upstream's controller watches pods, the status keeps the former scale.
+            # A Deployment that waits after rejected pods makes none when it is scaled, and the
+            # status keeps the former scale: the controller has handlers of pods and budgets alone
+            # (kubernetes v1.34 pkg/controller/disruption/disruption.go, NewDisruptionController).
             scale = message.status.expected_pods
         is_known = all(owner in cluster.replica_sets for owner in owners)
         counts = expected_counts(
