@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 TOOLS := $(VENV)/tools
 COMPOSE = $(shell docker compose version >/dev/null 2>&1 && echo docker compose || echo docker-compose)
-PROTOS := $(shell find protos -name '*.proto' 2>/dev/null)
+PROTOS := $(shell find protos/reprieve -name '*.proto' 2>/dev/null)
 # Tests start hundreds of processes: let the first compile the modules for all others.
 unexport PYTHONDONTWRITEBYTECODE
 # Twice as many as CI's cores, for most tests wait for processes that they have started.
@@ -81,13 +81,13 @@ check: $(STAMP) ## ruff, mypy strict, buf: the protos, and whether they break wh
 	$(BIN)/mypy
 	$(BIN)/buf lint protos
 	$(BIN)/buf breaking protos --against protos/v1beta1.binpb
-	@$(BIN)/buf build protos --output - | cmp -s - protos/v1beta1.binpb || \
+	@$(BIN)/buf build protos --path protos/reprieve --output - | cmp -s - protos/v1beta1.binpb || \
 	  { echo "protos/v1beta1.binpb is not what the protos say: make contract" >&2; exit 1; }
 	$(BIN)/python docs/make_api.py --check
 
 contract: $(STAMP) ## freeze the protos with what was added, and write their reference
 	$(BIN)/buf breaking protos --against protos/v1beta1.binpb
-	$(BIN)/buf build protos --output protos/v1beta1.binpb
+	$(BIN)/buf build protos --path protos/reprieve --output protos/v1beta1.binpb
 	$(BIN)/python docs/make_api.py
 
 format: $(STAMP) ## let ruff format and fix what it can
@@ -150,4 +150,4 @@ down: ## stop and remove them
 	$(COMPOSE) --profile observe down
 
 clean: ## remove what the other targets made
-	rm -rf $(VENV) gen runs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) gen protos/google runs dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

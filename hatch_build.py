@@ -1,8 +1,10 @@
-"""Build hooks: the protobuf and gRPC stubs in `gen/`, and the README of a package's page.
+"""Build hooks: the stubs in `gen/`, the protos of others, and the README of a package's page.
 
 `gen/` is an import root of its own and is never committed. The stubs are made
 in a temporary folder and swapped in only when every file was generated, so a
-broken proto leaves the last good stubs in place.
+broken proto leaves the last good stubs in place. `protos/google/` has what the contract imports,
+and google.rpc's messages of refusals, from the locked googleapis-common-protos: with it `protos/`
+is complete for buf, for the examples and for `reprieve protos`. It is never committed either.
 """
 
 from __future__ import annotations
@@ -19,19 +21,27 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
 
+_COMMON = "googleapis-common-protos"
+_GOOGLE = (
+    "google/api/field_behavior.proto",
+    "google/rpc/error_details.proto",
+    "google/rpc/status.proto",
+)
+"""The files of googleapis-common-protos in `protos/`; their Python modules are that package's."""
 _LINK = re.compile(r"(\]\(|src=\"|href=\")(?!https?:|#|mailto:)([^)\"\s]+)")
 
 
 def generate(root: Path) -> None:
-    """Generate the stubs of every proto below `root/protos` into `root/gen`.
+    """Generate the stubs of every proto below `root/protos/reprieve` into `root/gen`.
 
     Raises RuntimeError where protoc refuses a file; its own words are on stderr.
     """
     import grpc_tools  # noqa: PLC0415 - only the build environment has it
     from grpc_tools import protoc  # noqa: PLC0415
 
+    copy_google(root)
     protos = root / "protos"
-    files = sorted(str(path.relative_to(protos)) for path in protos.rglob("*.proto"))
+    files = sorted(str(path.relative_to(protos)) for path in protos.glob("reprieve/**/*.proto"))
     services = [name for name in files if name.endswith("_service.proto")]
     includes = [f"-I{protos}", f"-I{Path(grpc_tools.__file__).parent / '_proto'}"]
     with tempfile.TemporaryDirectory(dir=root, prefix=".gen-") as folder:
@@ -48,6 +58,18 @@ def generate(root: Path) -> None:
         (out / "reprieve" / "py.typed").touch()
         shutil.rmtree(root / "gen", ignore_errors=True)
         out.rename(root / "gen")
+
+
+def copy_google(root: Path) -> None:
+    """Put the protos of others that the contract needs into `root/protos/google`."""
+    files = {file.as_posix(): file for file in importlib.metadata.files(_COMMON) or ()}
+    with tempfile.TemporaryDirectory(dir=root, prefix=".gen-") as folder:
+        for name in _GOOGLE:
+            target = Path(folder) / name
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(str(files[name].locate()), target)
+        shutil.rmtree(root / "protos" / "google", ignore_errors=True)
+        (Path(folder) / "google").rename(root / "protos" / "google")
 
 
 def mypy_plugins() -> Iterator[str]:

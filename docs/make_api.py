@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from google.api import field_behavior_pb2
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     EnumDescriptorProto,
@@ -106,6 +107,8 @@ def _message(
     for index, field in enumerate(message.field):
         kind = _type(field, entries)
         meaning = _cell(comments.get((*path, _FIELD, index), ""))
+        if _is_required(field):
+            meaning = f"Required. {meaning}"
         if field.HasField("oneof_index") and not field.proto3_optional:
             kind = f"{kind}, one of `{message.oneof_decl[field.oneof_index].name}`"
         yield f"| `{field.name}` | {kind} | {meaning} |"
@@ -133,6 +136,11 @@ def _type(field: FieldDescriptorProto, entries: dict[str, DescriptorProto]) -> s
     if field.label == FieldDescriptorProto.LABEL_REPEATED:
         return f"repeated {named}"
     return f"optional {named}" if field.proto3_optional else named
+
+
+def _is_required(field: FieldDescriptorProto) -> bool:
+    behaviors = field.options.Extensions[field_behavior_pb2.field_behavior]
+    return field_behavior_pb2.REQUIRED in behaviors
 
 
 def _link(type_name: str) -> str:

@@ -1,8 +1,9 @@
 """A server between a replay and a service that passes everything on and spoils one answer.
 
-What can be wrong with an answer follows from the contract: each field that its comment calls
-required can be absent, each identity unknown, each number out of range, each enum a value that does
-not exist, each of parallel columns too short. The comments are read from the contract's image.
+What can be wrong with an answer follows from the contract: each required field can be absent, each
+identity unknown, each number out of range, each enum a value that does not exist, each of parallel
+columns too short. A field is required by its option, or, under a condition and in a oneof, by its
+comment, which is read from the contract's image.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import cache
 from typing import Any
 
 import grpc
+from google.api import field_behavior_pb2
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorSet
 from google.protobuf.message import Message
@@ -147,7 +149,9 @@ def _faults(message: Message, path: Path) -> Iterator[Fault]:
 
 
 def _kinds(descriptor: Any, field: FieldDescriptor) -> Iterator[str]:
-    if "equired" in comments().get(f"{descriptor.full_name}.{field.name}", ""):
+    behaviors = field.GetOptions().Extensions[field_behavior_pb2.field_behavior]
+    comment = comments().get(f"{descriptor.full_name}.{field.name}", "")
+    if field_behavior_pb2.REQUIRED in behaviors or "equired" in comment:
         yield "absent"
     is_column = field.is_repeated and descriptor.name in _COLUMNS
     if is_column and field.message_type is None and field.name not in _COUNTED:

@@ -83,6 +83,7 @@ def test_an_installed_package_replays_from_an_empty_folder(installed: Path, tmp_
     run(installed, tmp_path, "examples", "-o", "examples")
     run(installed, tmp_path, "protos", "-o", "protos")
     assert [*(tmp_path / "protos").rglob("scheduler_service.proto")]
+    assert (tmp_path / "protos" / "google" / "api" / "field_behavior.proto").is_file()
     assert [*(tmp_path / "examples").rglob("four-tiers.ktr")]
 
 

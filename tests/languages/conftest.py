@@ -75,5 +75,6 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     installed(folder)
     buf = ROOT / ".venv" / "bin" / "buf"
     command = [str(buf) if buf.exists() else "buf", "generate", str(ROOT / "protos")]
+    command += ["--path", str(ROOT / "protos" / "reprieve")]
     run([*command, "--template", str(ROOT / "protos" / "buf.gen.yaml")], folder=folder)
     return folder

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
+from google.api.field_behavior_pb2 import REQUIRED, field_behavior
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
@@ -22,6 +23,8 @@ IMAGE = FileDescriptorSet.FromString((ROOT / "protos" / "v1beta1.binpb").read_by
 FILES = [file for file in IMAGE.file if file.package.startswith("reprieve.")]
 KUBE, TRACE = "reprieve.kube.v1beta1", "reprieve.trace.v1beta1"
 UNITS = re.compile(r"_(ns|us|ms|seconds|s|minutes)$")
+_MESSAGES, _FIELDS = 4, 2
+"""Numbers in a location's path: FileDescriptorProto.message_type, DescriptorProto.field."""
 NANOSECONDS = re.compile(r"(^|_)time_ns$|_duration_ns$")
 
 
@@ -119,6 +122,38 @@ def test_no_comment_gives_a_meaning_to_a_zero_or_an_empty_text_that_is_set() -> 
             comment = " ".join(location.leading_comments.split())
             for phrase in ("0: unknown", "-1: ", '"" clears', "set and empty", "Set and empty"):
                 assert phrase not in comment, comment
+
+
+def required_in_words(file: FileDescriptorProto) -> list[str]:
+    """Return the comments of fields that call them required without naming a condition."""
+    return [
+        location.leading_comments
+        for location in file.source_code_info.location
+        if list(location.path)[::2] == [_MESSAGES, _FIELDS]
+        and re.search(r"\bRequired[.;,]", location.leading_comments)
+        and "Required, except" not in location.leading_comments
+    ]
+
+
+def test_required_fields_are_marked_by_the_option_and_not_in_words() -> None:
+    """The reference takes the word from google.api.field_behavior; comments have conditions."""
+    assert [comment for file in FILES for comment in required_in_words(file)] == []
+    marked = [
+        f"{message.name}.{field.name}"
+        for _, message in messages(FILES)
+        for field in message.field
+        if REQUIRED in field.options.Extensions[field_behavior]
+    ]
+    assert len(marked) > 70
+    assert {"Stamp.session_id", "PopId.uid", "Bind.node_name"} <= set(marked)
+
+
+def test_a_field_that_is_required_in_words_is_found() -> None:
+    """A condition is not."""
+    made = FileDescriptorProto()
+    for comment in (" The pod. Required.\n", " The pod. Required, except with `uids`.\n"):
+        made.source_code_info.location.add(path=[4, 0, 2, 0], leading_comments=comment)
+    assert required_in_words(made) == [" The pod. Required.\n"]
 
 
 def test_reserved_numbers_are_those_that_a_first_version_skipped() -> None:

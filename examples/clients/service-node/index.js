@@ -22,7 +22,10 @@ const definition = protoLoader.loadSync(
 );
 /** The packages of the contract, such as `contract.scheduler.v1beta1.SchedulerService`. */
 const contract = grpc.loadPackageDefinition(definition).reprieve;
-const rpc = protoLoader.loadSync(path.join(__dirname, 'rpc.proto'), LOADING);
+const rpc = protoLoader.loadSync(
+  ['google/rpc/error_details.proto', 'google/rpc/status.proto'],
+  { ...LOADING, includeDirs: [PROTOS] },
+);
 
 /** A request that cannot be taken; thrown before anything is changed. */
 class Refusal extends Error {

@@ -24,7 +24,8 @@
 #include <google/protobuf/util/message_differencer.h>
 #include <grpcpp/grpcpp.h>
 
-#include "rpc.pb.h"
+#include "google/rpc/error_details.pb.h"
+#include "google/rpc/status.pb.h"
 #include "reprieve/scheduler/v1beta1/scheduler_service.grpc.pb.h"
 
 namespace kube = reprieve::kube::v1beta1;

@@ -54,16 +54,17 @@ def examples_command(*, folder: Path, force: bool) -> None:
 @_OUTPUT
 @_FORCE
 def protos_command(*, folder: Path, force: bool) -> None:
-    """Write the .proto files, with the configuration for generating code with buf.
+    """Write the .proto files and those that they import, with buf's configuration.
 
     A service that implements one of the contracts can replace ours in a replay
-    (docs/write-a-scheduler.md). v1beta1.binpb is the contract as a FileDescriptorSet.
+    (docs/write-a-scheduler.md). v1beta1.binpb is the contract as a FileDescriptorSet. google/ has
+    the import of all others, and the messages of refusals (docs/sessions.md).
 
     \b
     Examples:
       reprieve protos -o protos
       protoc -I protos --go_out=. $(cd protos && find reprieve -name '*.proto')
-      buf generate protos --template protos/buf.gen.yaml
+      buf generate protos --template protos/buf.gen.yaml --path protos/reprieve
     """
     _write(bundled("protos"), folder, force=force)
 

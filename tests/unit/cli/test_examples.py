@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from pathlib import Path
 
@@ -39,6 +40,12 @@ def test_protos_are_written_with_their_image(tmp_path: Path) -> None:
     files = written(tmp_path)
     assert files == written(ROOT / "protos")
     assert {"v1beta1.binpb", "buf.gen.yaml", "reprieve/kube/v1beta1/pod.proto"} <= files
+    imports = {
+        name
+        for path in tmp_path.rglob("*.proto")
+        for name in re.findall(r'^import "(.*)";', path.read_text("utf-8"), re.MULTILINE)
+    }
+    assert {name for name in imports if not name.startswith("google/protobuf/")} <= files
     assert all(
         (tmp_path / name).read_bytes() == (ROOT / "protos" / name).read_bytes() for name in files
     )
