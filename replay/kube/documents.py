@@ -21,10 +21,10 @@ from replay.trace.files import CutShortError, open_plain
 _MARK = re.compile(r"---(?:[ \t].*)?$|---$")
 _END = re.compile(r"\.\.\.\s*$")
 _CACHED_MAX = 8192
-_BRACKET = re.compile(rb"[][{}]")
-_STRING = re.compile(rb'"(?:[^"\\]|\\.)*"')
+_INDENTS = (b" ", b"\t")
 _DECODER = json.JSONDecoder()
 _SPACE = re.compile(r"\s*")
+_LARGE = 1 << 20
 
 
 def read_json(path: Path) -> Iterator[tuple[str, Any]]:
@@ -40,7 +40,8 @@ def read_documents(path: Path, documents: YamlDocuments | None = None) -> Iterat
     """
     with open_plain(path) as file:
         if file.peek(64).lstrip()[:1] in {b"{", b"["}:
-            yield from json_values(file, str(path))
+            lists = documents is not None and documents.lists
+            yield from json_values(file, str(path), lists=lists)
         else:
             yield from yaml_values(file, str(path), documents)
 
@@ -66,7 +67,7 @@ class YamlDocuments:
     """
 
     def __init__(self, *, lists: bool = False) -> None:
-        self._lists = lists
+        self.lists = lists
         self._plain = PlainLines(self._read_piece)
         self._pieces: dict[str, Any] = {}
         self._name = self._where = ""
@@ -102,7 +103,7 @@ class YamlDocuments:
         try:
             if whole:
                 raise CutError
-            if self._lists and lines[0].startswith("apiVersion"):
+            if self.lists and lines[0].startswith("apiVersion"):
                 with contextlib.suppress(CutError):
                     for index, value in self._plain.items(lines):
                         yield first + index, value
@@ -171,20 +172,24 @@ def _hint(text: str) -> str:
     return "; it has {{ }}: render a template first, as helm template does" if "{{" in text else ""
 
 
-def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
+def json_values(file: BinaryIO, name: str, *, lists: bool = False) -> Iterator[tuple[str, Any]]:
     """Yield each value with "FILE, line N". Memory is bounded by the largest value.
 
     There may be one value a line, values over many lines, or values end to end, as
-    `kubectl get -w -o json` prints them. Raises TraceError with the first line of a value that is
-    not JSON; CutShortError if the last value is not complete.
+    `kubectl get -w -o json` prints them. `lists`: whether the items of a large List are yielded in
+    its place. Raises TraceError with the first line of a value that is not JSON; CutShortError if
+    the last value is not complete.
     """
-    pending, first, depth, size, deepest = list[bytes](), 1, 0, 0, 0
+    pending, counted, first, depth, size = list[bytes](), 0, 1, 0, 0
     for number, line in enumerate(bounds.lines(file, name), 1):
         if not pending:
             if line.isspace():
                 continue
-            first, size, deepest = number, 0, 0
+            first, counted, depth, size = number, 0, 0, 0
             where = f"{name}, line {first}"
+            if lists and (items := _list_items(line, where)) is not None:
+                yield from items
+                continue
             try:
                 value = orjson.loads(line)
             except orjson.JSONDecodeError:
@@ -195,21 +200,108 @@ def json_values(file: BinaryIO, name: str) -> Iterator[tuple[str, Any]]:
                 continue
         pending.append(line)
         size += len(line)
-        bounds.check_object(size, f"{name}, line {first}")
-        if _BRACKET.search(line):
-            bare = _STRING.sub(b"", line)
-            opened = bare.count(b"{") + bare.count(b"[")
-            deepest = max(deepest, depth + opened)
-            depth += opened - bare.count(b"}") - bare.count(b"]")
+        if size > bounds.bounds().object_bytes:
+            bounds.check_object(size, where)
+        # A value that kubectl prints ends with the next line that is not indented. One that ends on
+        # an indented line is read together with the next value.
+        if line[:1] in _INDENTS:
+            continue
+        depth += _levels_opened(pending[counted:])
+        counted = len(pending)
         if depth <= 0:
-            data, where = b"".join(pending), f"{name}, line {first}"
-            if deepest > bounds.bounds().depth:  # perhaps: it counts a line's brackets as levels
-                bounds.check_json(data, where)
-            yield from _values(data, where)
+            yield from _joined(pending, where, lists)
             pending.clear()
-            depth = 0
     if pending:
-        raise CutShortError(f"{name}, line {first}", "a JSON value is not complete")
+        if depth + _levels_opened(pending[counted:]) > 0:
+            raise CutShortError(where, "a JSON value is not complete")
+        yield from _joined(pending, where, lists)
+
+
+def _levels_opened(lines: list[bytes]) -> int:
+    """Return by how many levels the lines end deeper than they begin."""
+    read = bounds.brackets(b"".join(lines))
+    return read.count(b"[") - read.count(b"]")
+
+
+def _joined(lines: list[bytes], where: str, lists: bool) -> Iterator[tuple[str, Any]]:
+    data = b"".join(lines)
+    if lists and (items := _list_items(data, where)) is not None:
+        return items
+    bounds.check_json(data, where)
+    return _values(data, where)
+
+
+def _list_items(data: bytes, where: str) -> Iterator[tuple[str, Any]] | None:
+    """Return the items of a List, read one by one; None for a smaller value, and any other.
+
+    As Python's objects a List takes ten times the size of its text, so that one item is read at a
+    time. Where items begin and end is found by the standard library's scanner, whose values are
+    dropped at once. It accepts more than JSON: each item is read again by orjson.
+    """
+    if len(data) < _LARGE or not data.lstrip().startswith(b"{"):
+        return None
+    bounds.check_json(data, where)
+    try:
+        text = data.decode()
+        spans, rest = _item_spans(text)
+        skeleton = orjson.loads(rest)
+    except (ValueError, RecursionError):  # the same error again where the value is read as a whole
+        return None
+    if list_items(skeleton) is None:
+        return None
+
+    def items() -> Iterator[tuple[str, Any]]:
+        for index, (begin, end) in enumerate(spans):
+            place = f"{where}, items[{index}]"
+            try:
+                item = orjson.loads(text[begin:end])
+            except orjson.JSONDecodeError as error:
+                raise TraceError(place, f"is not JSON: {error}") from error
+            for completed in list_items({**skeleton, "items": [item]}) or ():
+                yield place, completed
+
+    return items()
+
+
+def _item_spans(text: str) -> tuple[list[tuple[int, int]], str]:
+    """Return where each item of an object's "items" begins and ends, and the object without items.
+
+    Raises ValueError for any other text, such as an empty List.
+    """
+    at = begin = _start_of_items(text)
+    spans = list[tuple[int, int]]()
+    while True:
+        item, end = _DECODER.raw_decode(text, at)
+        if not isinstance(item, dict):
+            raise ValueError("an item is not an object")
+        spans.append((at, end))
+        at = _after_space(text, end)
+        if text[at : at + 1] == "]":
+            break
+        at = _after(text, at, ",")
+    rest = text[at:]
+    if '"items"' in rest:
+        raise ValueError("the object may have its items twice")
+    return spans, text[:begin] + rest
+
+
+def _start_of_items(text: str) -> int:
+    """Return where the first item of an object's "items" begins. Raises ValueError without one."""
+    at = _after(text, _after_space(text, 0), "{")
+    while True:
+        key, at = _DECODER.raw_decode(text, at)
+        at = _after(text, _after_space(text, at), ":")
+        if key == "items":
+            return _after(text, at, "[")
+        _, at = _DECODER.raw_decode(text, at)
+        at = _after(text, _after_space(text, at), ",")
+
+
+def _after(text: str, at: int, mark: str) -> int:
+    """Return the place behind `mark`, which stands at `at`, and behind space. Raises ValueError."""
+    if text[at : at + 1] != mark:
+        raise ValueError(f"no {mark} at {at}")
+    return _after_space(text, at + 1)
 
 
 def _values(data: bytes, where: str) -> Iterator[tuple[str, Any]]:
