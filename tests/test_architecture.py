@@ -35,7 +35,7 @@ IMPURE = {
     "time",
 }
 MODULES_MAX = 20
-SERVICES = ("queue", "scheduler", "eviction")
+SERVICES = ("queue", "scheduler", "eviction", "autoscaler")
 SOURCES = sorted([*ROOT.glob("services/**/*.py"), *ROOT.glob("replay/**/*.py")])
 PUBLIC_FACES = {"services/scheduler/core/plugin_api/__init__.py"}
 """Packages whose __init__.py exports names: what users of the package import."""

@@ -1,0 +1,1 @@
+"""The autoscaler service: node groups grow and shrink as Cluster Autoscaler decides."""

@@ -1,0 +1,1 @@
+"""The cluster autoscaler without its transport: values in, decisions out."""

@@ -1,0 +1,1 @@
+"""What the autoscaler knows of its groups: readiness, upcoming nodes, open requests, backoff."""
