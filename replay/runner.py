@@ -36,7 +36,7 @@ from replay.results.spans.rounds import synchronize_attributes
 from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
 from replay.sessions import Services, open_services
-from replay.settings import ReplaySettings
+from replay.settings import SMALL_RECORDS, ReplaySettings
 from replay.world.ahead.look_ahead import LookAhead
 from replay.world.ahead.windows import UnforeseenRejectionError
 from replay.world.answers import AnswerError
@@ -71,9 +71,6 @@ class ProcessUsage:
     peak_bytes: int
 
 
-_SMALL = 500
-"""Records that a trace must have for compiled kernels to be loaded at the start."""
-
 Progress = Callable[[int, Cluster, Tally], None]
 Records = Callable[[], Iterator[trace_pb2.Record]]
 
@@ -90,19 +87,21 @@ def run_replay(
     Some records are read before a service is started, and the services open their sessions before
     the run directory is made: an invalid trace, a refused configuration and a service that cannot
     be reached leave no files and do not touch a former run. `notice` receives lines about services
-    that were lost, `compiling` how many kernels were compiled. Raises BackendError, LoopError,
-    RunError, and what reading the records raises.
+    that were lost, `compiling` how many kernels were compiled. A small trace loads no kernels at
+    the start, and has no child processes unless the settings ask for them. Raises BackendError,
+    LoopError, RunError, and what reading the records raises.
     """
-    records = open_records()
-    first = list(itertools.islice(records, _SMALL))
-    records = itertools.chain(first, records)
+    first, records = _first_records(open_records())
+    is_small = len(first) < SMALL_RECORDS
+    if settings.in_process is None:
+        settings = replace(settings, in_process=is_small)
     if settings.run_path is not None and not settings.resumes:
         RunDirectory.check(settings.run_path, force=settings.force)
     calm(young=1_000_000)
     with contextlib.ExitStack() as stack:
         patience_ns = settings.reconnect_ns if settings.resumes else 0
         starting = partial(
-            open_services, settings=settings, warms_up=len(first) == _SMALL, compiling=compiling
+            open_services, settings=settings, warms_up=not is_small, compiling=compiling
         )
         services = patient_services(stack, starting, patience_ns, notice)
         run = stack.enter_context(_directory(settings))
@@ -158,13 +157,20 @@ def run_replay(
         )
 
 
+def _first_records(
+    records: Iterator[trace_pb2.Record],
+) -> tuple[list[trace_pb2.Record], Iterator[trace_pb2.Record]]:
+    """Return the first SMALL_RECORDS records, or all that there are, and all of them again."""
+    first = list(itertools.islice(records, SMALL_RECORDS))
+    return first, itertools.chain(first, records)
+
+
 def look_at_replay(settings: ReplaySettings, open_records: Records) -> None:
     """Validate a replay as run_replay does before it creates its run directory; write nothing.
 
     Services without an address run within this process.
     """
-    for _ in itertools.islice(open_records(), _SMALL):
-        pass
+    _first_records(open_records())
     if settings.run_path is not None and not settings.resumes:
         RunDirectory.check(settings.run_path, force=settings.force)
     with contextlib.ExitStack() as stack:

@@ -83,7 +83,7 @@ def open_services(
         EmbeddedServices(
             scheduler=not settings.scheduler_address,
             eviction=settings.models.eviction and not settings.eviction_address,
-            in_process=settings.in_process,
+            in_process=bool(settings.in_process),
             warms_up=warms_up,
             compiling=compiling,
             configuration=settings.kube_scheduler_configuration or "",

@@ -31,6 +31,8 @@ from services.rpc.access import PLAIN, ClientTls
 from services.rpc.version import package_version
 from services.telemetry.span import Sampling
 
+SMALL_RECORDS = 500
+"""A trace of fewer records ends before child processes have started and kernels are compiled."""
 _RECORDED = "recorded"
 
 
@@ -86,11 +88,12 @@ class ReplaySettings:
     """The settings of a replay.
 
     kube_scheduler_configuration, kubelet_configuration: the text of a file; None without one.
-    scheduler_address, eviction_address: "" starts the service as a child process, or within this
-    one with in_process. tls: for services at other addresses. until_ns: from the trace's first
-    record on. overrides: changes that were already made to trace and configurations. usage: of
-    pods, in place of the trace's. follow_until: until when a recording was followed; "" for a
-    replay from its beginning. checkpoint_every_ns: wall time between two checkpoints, at least.
+    scheduler_address, eviction_address: "" starts the service: within this process with in_process,
+    as a child process without, and with None as the number of records has it (run_replay). tls: for
+    services at other addresses. until_ns: from the trace's first record on. overrides: changes that
+    were already made to trace and configurations. usage: of pods, in place of the trace's.
+    follow_until: until when a recording was followed; "" for a replay from its beginning.
+    checkpoint_every_ns: wall time between two checkpoints, at least.
     reconnect_ns: wall time to wait for a service that is lost, 0: none, None: by what the run has
     taken so far (replay/recovery.py). resumes: the run in run_path is continued.
     """
@@ -236,10 +239,11 @@ class ReplaySettings:
         metavar="HOST:PORT",
         help="A running eviction service. Default: a child process.",
     )
-    in_process: bool = _services(
-        "--in-process",
-        is_flag=True,
-        help="Run the services in this process, without sockets: the same decisions, faster.",
+    in_process: bool | None = _services(
+        "--in-process/--no-in-process",
+        default=None,
+        help="Run the services in this process, without sockets, or as child processes: the same "
+        f"decisions. Default: in this process for a trace of fewer than {SMALL_RECORDS} records.",
     )
     reconnect_ns: int | None = _services(
         "--reconnect",
@@ -377,10 +381,11 @@ class ReplaySettings:
             models = Models(**{name: manifest.models[name] for name in known})
             for service, address in manifest.services.items():
                 values[f"{service}_address"] = "" if address in {EMBEDDED, IN_PROCESS} else address
+            started = {EMBEDDED, IN_PROCESS}.intersection(manifest.services.values())
             return cls(
                 version=manifest.version,
                 argv=manifest.argv,
-                in_process=IN_PROCESS in manifest.services.values(),
+                in_process=IN_PROCESS in started if started else None,
                 **values,
             ).assuming(models)
         except (AttributeError, TypeError, ValueError) as error:

@@ -91,6 +91,7 @@ def _has_checkpoint(run: Path) -> bool:
 def test_a_run_passes_the_loss_of_each_service(tmp_path: Path) -> None:
     """All are killed once, each at another moment; log, tables' source and figures are the same."""
     calm = run_replay(_settings(tmp_path / "calm"), lambda: generate(WORKLOAD), lambda *_: None)
+    settings = _settings(tmp_path / "run", in_process=False)
     notices: list[str] = []
     left = ["queue", "scheduler", "eviction"]
     started: list[EmbeddedServices] = []
@@ -106,9 +107,7 @@ def test_a_run_passes_the_loss_of_each_service(tmp_path: Path) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("replay.sessions.EmbeddedServices", Seen)
-        disturbed = run_replay(
-            _settings(tmp_path / "run"), lambda: generate(WORKLOAD), progress, notices.append
-        )
+        disturbed = run_replay(settings, lambda: generate(WORKLOAD), progress, notices.append)
     assert not left
     assert "the run goes on" in notices
     mine, theirs = ((tmp_path / each / "decisions.jsonl").read_bytes() for each in RUNS)

@@ -74,11 +74,14 @@ extenders: [{urlPrefix: '%s', filterVerb: filter, prioritizeVerb: prioritize, we
 def replay_of(seed: int, folder: Path) -> Iterator[list[str]]:
     """Yield the arguments of a replay, with the files that it needs in `folder`.
 
-    Consecutive seeds have different kinds of traces.
+    Consecutive seeds have different kinds of traces. The services are child processes, but for two
+    kinds.
     """
     chance = random.Random(seed)  # noqa: S311 - a test's choices
     kind = _KINDS[seed % len(_KINDS)]
     arguments = kind(chance, folder)
+    if "--in-process" not in arguments:
+        arguments.append("--no-in-process")
     options = shlex.split(chance.choice(_OPTIONS))
     if kind is _with_extender:
         with webhook(filter=_not_threes, prioritize=_by_name) as server:

@@ -148,7 +148,8 @@ def command(
     """Replay a trace through queue, scheduler and eviction; show the decisions and their reasons.
 
     TRACE... are files or folders: manifests, a recording, or another format of --format. The
-    services are started as child processes, unless addresses are given.
+    services are started as child processes, for a small trace within this process, unless addresses
+    are given.
 
     \b
     Examples:

@@ -14,7 +14,7 @@ from rich.table import Table
 
 from replay.results import durations
 from replay.results.durations import Quantiles
-from replay.results.run.manifest import EMBEDDED
+from replay.results.run.manifest import EMBEDDED, IN_PROCESS
 from replay.results.summary.drains import DrainedNode
 from replay.results.summary.eviction_loops import EvictionLoop
 from replay.results.summary.summary import Decided, NamedCount, PriorityWait, Summary
@@ -82,8 +82,8 @@ def _refused_note(summary: Summary) -> str:
 
 
 def _where(summary: Summary) -> str:
-    """Return how the services ran, "" for the default: child processes."""
-    ran = sorted(set(summary.services.values()) - {EMBEDDED})
+    """Return the addresses of services that the replay did not start, "" for none."""
+    ran = sorted(set(summary.services.values()) - {EMBEDDED, IN_PROCESS})
     return f" ({', '.join(ran)})" if ran else ""
 
 
