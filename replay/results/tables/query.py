@@ -13,10 +13,9 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import cache
 from pathlib import Path
-from queue import SimpleQueue
-from threading import Thread
 from typing import Any, Self, TypeVar
 
 import duckdb
@@ -255,9 +254,10 @@ class QueryResult:
                 rows = _interruptible(self._found, lambda: self._found.fetchmany(_ROWS_PER_BATCH))
             except duckdb.Error as error:
                 raise RunError(_problem(error)) from error
-            if not rows:
+            if rows:
+                yield rows
+            if len(rows) < _ROWS_PER_BATCH:
                 return
-            yield rows
 
     def rows(self) -> Iterator[Row]:
         """Yield the rows one by one."""
@@ -330,26 +330,19 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]
     DuckDB checks for signals at some of its steps only. So the call runs in another thread, while
     this one waits in a call that a signal interrupts.
     """
-    result: Future[_T] = Future()
-    done: SimpleQueue[Future[_T]] = SimpleQueue()
-    result.add_done_callback(done.put)
-
-    def run() -> None:
-        try:
-            result.set_result(work())
-        except Exception as error:
-            result.set_exception(error)
-
-    thread = Thread(target=run)
+    future = _worker().submit(work)
     try:
-        thread.start()
-        return done.get().result()
+        return future.result()
     except KeyboardInterrupt:
         connection.interrupt()
+        wait((future,))
         raise
-    finally:
-        if thread.is_alive():
-            thread.join()
+
+
+@cache
+def _worker() -> ThreadPoolExecutor:
+    """Return the one thread in which calls of DuckDB run: a report makes a hundred."""
+    return ThreadPoolExecutor(max_workers=1)
 
 
 def _is_disk(error: duckdb.Error) -> bool:
