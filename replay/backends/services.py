@@ -25,6 +25,7 @@ from services.rpc.access import PLAIN, ClientTls
 from services.rpc.client import channel
 from services.rpc.kube import rfc3339
 from services.rpc.parts import MESSAGE_BYTES_MAX, chunks, merged, split
+from services.rpc.required import PROBLEM, missing
 
 FAST_PATHS = {
     scheduler_pb2.FAST_PATH_UNSPECIFIED: "",
@@ -104,9 +105,9 @@ class _Session(Generic[Request, Answer]):
                 raise ServiceLostError(text) from error
             refused = isinstance(error, grpc.Call) and error.code() in _REFUSED
             raise (ConfigurationError if refused else BackendError)(text) from error
-        if not opened.session_id:
+        if path := missing(opened):
             self._channel.close()
-            raise self.invalid("session_id", "is required")
+            raise self.invalid(path, PROBLEM)
         self.opened = opened
         self._stamp.session_id, self._stamp.sequence = opened.session_id, 0
         open_stream: Callable[[], Duplex] = getattr(self._stub, self._stream_name)
@@ -181,7 +182,7 @@ class _Session(Generic[Request, Answer]):
         if answer.sequence != sequence:
             problem = f"is {answer.sequence}, but the request's is {sequence}"
             is_set = answer.HasField("sequence")
-            raise self.invalid("sequence", problem if is_set else "is required")
+            raise self.invalid("sequence", problem if is_set else PROBLEM)
         received: Answer = answer
         return received
 
@@ -310,7 +311,7 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
             expected = self._expected[0]
             answer = self._receive(expected.sequence, expected.time_ns)
             if not answer.rounds:
-                raise self.invalid("rounds", "is required: one for each round")
+                raise self.invalid("rounds", f"{PROBLEM}: one for each round")
             self._check_rounds(answer, expected)
             if not answer.rounds[-1].window_continues:
                 self._expected.popleft()
@@ -410,13 +411,11 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
                     problem = f"is {answer.applied}, of {len(unapplied)} operations"
                     raise self.invalid("applied", problem)
                 for index, phase in enumerate(answer.phases):
-                    path = f"phases[{index}]"
-                    if not phase.name:
-                        raise self.invalid(f"{path}.name", "is required")
+                    if path := missing(phase):
+                        raise self.invalid(f"phases[{index}].{path}", PROBLEM)
                     if phase.wall_duration_ns < 0:
-                        raise self.invalid(
-                            f"{path}.wall_duration_ns", f"{phase.wall_duration_ns} is negative"
-                        )
+                        problem = f"{phase.wall_duration_ns} is negative"
+                        raise self.invalid(f"phases[{index}].wall_duration_ns", problem)
                 results += answer.results
                 unapplied = unapplied[answer.applied :]
         return results

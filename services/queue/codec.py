@@ -32,9 +32,9 @@ from services.queue.core.scheduling_queue import SchedulingQueue
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields
 from services.rpc.kube.codec import spec_digest
+from services.rpc.required import PROBLEM
 
 _Terms = tuple[AffinityTerm, ...]
-_REQUIRED = "is required"
 _TERMS = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecution"
 
 
@@ -48,9 +48,9 @@ def queued_pod(
     meta, spec = message.metadata, message.spec
     uid, namespace, name = meta.uid, meta.namespace, meta.name
     if not uid:
-        raise FieldError(f"{field}.metadata.uid", _REQUIRED)
+        raise FieldError(f"{field}.metadata.uid", PROBLEM)
     if not name:
-        raise FieldError(f"{field}.metadata.name", _REQUIRED)
+        raise FieldError(f"{field}.metadata.name", PROBLEM)
     terms = affinity_terms(spec, namespace, field=field) if spec.HasField("affinity") else ()
     digest = spec_digest(message) if compared else b""
     nominated = message.status.nominated_node_name
@@ -104,14 +104,12 @@ def assigned_pod(message: pod_pb2.Pod, *, field: str) -> AssignedPod:
     """Return an assigned pod; raises FieldError without metadata.uid."""
     meta = message.metadata
     if not meta.uid:
-        raise FieldError(f"{field}.metadata.uid", _REQUIRED)
+        raise FieldError(f"{field}.metadata.uid", PROBLEM)
     return AssignedPod(namespace=meta.namespace, labels=fields.strings(meta.labels))
 
 
 def cluster_event(label: str, field: str) -> ClusterEvent:
     """Return the event that a label names. Raises FieldError for an unknown resource."""
-    if not label:
-        raise FieldError(field, 'is required, such as "NodeAdd"')
     event = event_of(label)
     if not event.is_valid:
         raise FieldError(field, f'"{label}" is not a cluster event: use one such as "NodeAdd"')
@@ -121,16 +119,13 @@ def cluster_event(label: str, field: str) -> ClusterEvent:
 def pod_ref(message: meta_pb2.ObjectReference, path: str) -> PodRef:
     """Return the identity of the pod at `path` ("" or "pod."); raises FieldError without a uid."""
     if not message.uid:
-        raise FieldError(f"{path}uid", _REQUIRED)
+        raise FieldError(f"{path}uid", PROBLEM)
     return PodRef(uid=message.uid, namespace=message.namespace, name=message.name)
 
 
 def pop_id(message: session_pb2.PopId, path: str = "pop.") -> PopId:
-    """Return the identity of the pop at `path`; raises FieldError without a uid or a cycle."""
-    uid, cycle = message.uid, message.cycle
-    if not uid:
-        raise FieldError(f"{path}uid", _REQUIRED)
-    return PopId(uid, scheduling_cycle(cycle, f"{path}cycle"))
+    """Return the identity of the pop at `path`; raises FieldError without a cycle."""
+    return PopId(message.uid, scheduling_cycle(message.cycle, f"{path}cycle"))
 
 
 def scheduling_cycle(cycle: int, field: str) -> int:

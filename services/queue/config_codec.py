@@ -101,8 +101,6 @@ def _profiles(messages: Iterable[queue_pb2.HintProfile]) -> dict[str, HintProfil
     profiles: dict[str, HintProfile] = {}
     for index, message in enumerate(messages):
         field, name = f"config.profiles[{index}]", message.scheduler_name
-        if not name:
-            raise FieldError(f"{field}.scheduler_name", "is required")
         if name in profiles:
             raise FieldError(f"{field}.scheduler_name", f'"{name}" occurs twice: name it once')
         profiles[name] = _profile(message, field)
@@ -128,8 +126,6 @@ def _registration(
     message: queue_pb2.HintRegistration, field: str, in_tree_registrations: tuple[Registration, ...]
 ) -> Registration:
     plugin, label = message.plugin, message.event
-    if not plugin:
-        raise FieldError(f"{field}.plugin", "is required")
     event = cluster_event(label, f"{field}.event")
     if message.hint and all(registered.plugin != plugin for registered in IN_TREE):
         problem = f"the queue has no hint for {plugin}: leave it out, or use only_if"

@@ -126,8 +126,8 @@ def _read_commit_unschedulable(
     reader: QueueReader, message: queue_pb2.CommitUnschedulable
 ) -> _FailedPods:
     uids, failed_by = message.uids, message.failure_indexes
-    if not uids or not all(uids):
-        raise FieldError("uids", "is required, and no uid may be empty")
+    if not all(uids):
+        raise FieldError("uids", "no uid may be empty")
     first_cycle = codec.scheduling_cycle(message.first_cycle, "first_cycle")
     failures = [
         _failure_at(reader, f"failures[{index}]", failure)
@@ -217,8 +217,6 @@ def _read_nominate(_reader: QueueReader, message: queue_pb2.Nominate) -> tuple[P
 def _read_activate(reader: QueueReader, message: queue_pb2.Activate) -> list[PodRef]:
     if not reader.version.has_activate:
         raise FieldError("pods", "these rules have no Activate: it came with v1.34")
-    if not message.pods:
-        raise FieldError("pods", "is required")
     return [_named_ref(pod, f"pods[{index}].") for index, pod in enumerate(message.pods)]
 
 

@@ -17,12 +17,7 @@ from time import monotonic
 from typing import Generic, Protocol, TypeVar
 
 from services.kube.time import format_duration
-from services.rpc.errors import (
-    FieldError,
-    PermissionDeniedError,
-    SessionBrokenError,
-    SessionExpiredError,
-)
+from services.rpc.errors import PermissionDeniedError, SessionBrokenError, SessionExpiredError
 from services.rpc.identity import current_caller, may_use_session_of
 from services.rpc.interceptors.statuses import RECEIVED_BYTES
 from services.rpc.limits import DEFAULT_LIMITS, Ceiling, Limits
@@ -113,10 +108,8 @@ class Sessions(Generic[Core]):
     def delete(self, name: str) -> Session[Core] | None:
         """Remove a session and return it, None for an unknown name.
 
-        Raises FieldError for "", and PermissionDeniedError for another caller's.
+        Raises PermissionDeniedError for another caller's.
         """
-        if not name:
-            raise FieldError("session_id", "is required")
         session = self._sessions.get(name)
         if session is not None:
             self._check_owner(session)
@@ -126,8 +119,8 @@ class Sessions(Generic[Core]):
     def get(self, stamp: StampLike, *, counts: bool = True) -> Session[Core]:
         """Return the session that `stamp` names; resets its idle timer if the call `counts`.
 
-        Raises FieldError without a name, SessionExpiredError, PermissionDeniedError for another
-        caller's, and SessionBrokenError.
+        Raises SessionExpiredError, PermissionDeniedError for another caller's, and
+        SessionBrokenError.
         """
         session = self._sessions.get(stamp.session_id)
         if session is None:
@@ -144,8 +137,6 @@ class Sessions(Generic[Core]):
         return session
 
     def _expired(self, name: str) -> Exception:
-        if not name:
-            return FieldError("stamp.session_id", "is required: CreateSession returns it")
         unknown = "is not a session here: it was never created, or the service was started again"
         reason, text = self._ended.get(name, ("unknown", unknown))
         return SessionExpiredError(

@@ -20,6 +20,7 @@ from services.rpc.errors import FieldError
 from services.rpc.kube import codec, fields, storage
 from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube.spec import PodSpecInterner
+from services.rpc.required import PROBLEM, missing
 
 
 class PutPod(NamedTuple):
@@ -175,7 +176,7 @@ class Decoder:
 
     def _patch(self, patch: scheduler_pb2.PodPatch) -> PatchPod | ConfirmBinding:
         if not patch.pod.uid:
-            raise FieldError("patch.pod.uid", "is required")
+            raise FieldError(f"patch.{missing(patch) or 'pod.uid'}", PROBLEM)
         status = self._status(patch.status) if patch.HasField("status") else None
         if not patch.node_name:
             match patch.WhichOneof("binding"):

@@ -202,8 +202,6 @@ class Intake:
             if not last_ns <= at_ns <= round_.time_ns:
                 raise out_of_turn(field, at_ns, last_ns, round_.time_ns)
             last_ns = at_ns
-            if not answer.pop.uid:
-                raise FieldError(f"{field}.pop.uid", "is required")
             if answer.pop.cycle < 1:
                 problem = f"{answer.pop.cycle} is not a scheduling cycle: cycles count from 1"
                 raise FieldError(f"{field}.pop.cycle", problem)

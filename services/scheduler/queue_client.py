@@ -7,9 +7,10 @@ import contextlib
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from time import perf_counter_ns
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from reprieve.queue.v1beta1 import queue_pb2, queue_service_pb2, queue_service_pb2_grpc
@@ -26,6 +27,7 @@ from services.rpc.errors import (
 from services.rpc.interceptors.tracing import outgoing
 from services.rpc.local import local_server
 from services.rpc.parts import PART_BYTES, chunks
+from services.rpc.required import PROBLEM, missing
 from services.rpc.responses import ReadingChannel
 from services.scheduler.ahead.held import Held, without_passing
 from services.scheduler.batch import Batch, QueueAnswer
@@ -38,6 +40,7 @@ UNREAD_MAX = 8
 """Answers that may be unread: a stream whose answers are not read blocks."""
 WATCH_S = 2.0
 """How often the queue's health is checked, and how long a check may take, s."""
+_Answer = TypeVar("_Answer", bound=Message)
 _NO_RESPONSE = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED)
 
 
@@ -75,7 +78,7 @@ class QueueLink:
             if error.code() is grpc.StatusCode.INVALID_ARGUMENT:
                 raise FieldError("config.queue", error.details() or "refused") from error
             raise self.refusal(error) from error
-        return QueueClientSession(self, opened)
+        return QueueClientSession(self, self.complete(opened))
 
     def stream(self) -> QueueStream:
         """Return a new stream, whose answers have a deadline."""
@@ -101,7 +104,18 @@ class QueueLink:
             if error.code() is grpc.StatusCode.FAILED_PRECONDITION:
                 raise PreconditionError(problem) from error
             raise self.refusal(error) from error
-        return QueueClientSession(self, restored)
+        return QueueClientSession(self, self.complete(restored))
+
+    def complete(self, answer: _Answer) -> _Answer:
+        """Return an answer of the queue. Raises UnavailableError if a required field is missing."""
+        if path := missing(answer):
+            raise self.answers_wrongly(f"{path}: {PROBLEM}")
+        return answer
+
+    def answers_wrongly(self, problem: str) -> UnavailableError:
+        """Return the refusal for an answer that breaks the contract."""
+        queue = f"the scheduling queue at {self.address}"
+        return UnavailableError(f"{queue} answers wrongly: {problem}")
 
     def refusal(self, error: grpc.aio.AioRpcError) -> RefusalError:
         """Return the refusal for a failed call, also for one that the queue does not implement."""
@@ -213,15 +227,14 @@ class QueueClientSession:
         await self.stream.write(request)
 
     async def _read(self) -> queue_service_pb2.ApplyResponse:
-        answer = await self.stream.read()
+        answer = self._link.complete(await self.stream.read())
         sent = self._unread.popleft()
-        queue = f"the scheduling queue at {self._link.address}"
         if wrong := _wrong(answer, sent):
-            raise UnavailableError(f"{queue} answers wrongly: {wrong}")
+            raise self._link.answers_wrongly(wrong)
         if answer.applied < sent.applied_min:
             raise UnavailableError(
-                f"{queue} applied {answer.applied} operations of {sent.applied_min}, "
-                "none of which it may refuse"
+                f"the scheduling queue at {self._link.address} applied {answer.applied} operations "
+                f"of {sent.applied_min}, none of which it may refuse"
             )
         return answer
 
@@ -238,7 +251,7 @@ class QueueClientSession:
                 whole.MergeFrom(taken(part))
         except grpc.aio.AioRpcError as error:
             raise self._link.refusal(error) from error
-        return whole.state
+        return self._link.complete(whole).state
 
     async def _settle(self) -> None:
         """Send the held operations, and read all answers."""
@@ -317,8 +330,6 @@ def _head(message: queue_pb2.Head) -> Head:
 
 
 def _wrong_head(head: queue_pb2.Head) -> str:
-    if not head.pop.uid:
-        return "pop.uid: is required"
     if head.pop.cycle < 1:
         return f"pop.cycle: {head.pop.cycle} is not a scheduling cycle: cycles count from 1"
     if head.attempts < 1:

@@ -24,7 +24,7 @@ from services.rpc.checkpoints import (
     restore_session,
     write_checkpoint,
 )
-from services.rpc.errors import BusyError, FieldError, RefusalError, UnavailableError
+from services.rpc.errors import BusyError, RefusalError, UnavailableError
 from services.rpc.limits import DEFAULT_LIMITS, Limits
 from services.rpc.parts import PART_BYTES, split
 from services.rpc.session import Session
@@ -255,8 +255,6 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> UnderWay[service_pb2.RunRoundResponse]:
         """Return the request as one under way. Raises a refusal."""
         core = session.core
-        if not request.HasField("round"):
-            raise FieldError("round", "is required")
         session.check_time("round.time_ns", request.round.time_ns)
         if core in self._busy:
             raise BusyError("another request of the session is being carried out: wait for it")

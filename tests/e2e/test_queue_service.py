@@ -110,7 +110,7 @@ REFUSALS = {
         "assigned_pod_update", queue_pb2.AssignedPodUpdate(pod=pod("p"), label="NodAdd"), 5
     ),
     "delete_pod.name": operation("delete_pod", REF(uid="u"), 5),
-    "commit_pop.pop.uid": operation("commit_pop", queue_pb2.CommitPop(), 5),
+    "commit_pop.pop": operation("commit_pop", queue_pb2.CommitPop(), 5),
     "done.cycle": operation("done", POP(uid="u"), 5),
     "add_unschedulable.pod.metadata.uid": operation(
         "add_unschedulable",
@@ -124,7 +124,7 @@ REFUSALS = {
         "move", queue_pb2.Move(event=NODE_ADD, all_but=REF(namespace="default", name="p")), 5
     ),
     "move.event.label": operation("move", queue_pb2.Move(event=NO_EVENT), 5),
-    "nominate.pod.uid": operation("nominate", queue_pb2.Nominate(node_name="n"), 5),
+    "nominate.pod.uid": operation("nominate", queue_pb2.Nominate(pod=REF(), node_name="n"), 5),
     "delete_nomination.uid": operation("delete_nomination", REF(), 5),
     "time_ns": add("p", at_ns=2**62 + 1),
 }
@@ -578,7 +578,7 @@ def test_another_services_checkpoint_is_refused(channel: grpc.Channel) -> None:
     """It would not be understood."""
     client = UnaryQueueSession(channel)
     chunk = session_pb2.CheckpointChunk(
-        info=session_pb2.CheckpointInfo(service=session_pb2.SERVICE_KIND_EVICTION)
+        info=session_pb2.CheckpointInfo(service=session_pb2.SERVICE_KIND_EVICTION, version="1")
     )
     with pytest.raises(grpc.RpcError) as error:
         client.stub.RestoreSession(iter([chunk]), timeout=DEADLINE_S)

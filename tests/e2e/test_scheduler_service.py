@@ -264,7 +264,7 @@ def test_an_answer_names_a_pop_and_one_of_its_victims(caller: Caller) -> None:
     outcome = preempting(caller)
     stage = scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
     for answer, field in (
-        (scheduler_pb2.Answer(), "pop.uid"),
+        (scheduler_pb2.Answer(), "pop"),
         (refused(outcome, stage, "stranger"), "victim.uid"),
         (refused(outcome, stage), "victim.uid"),
     ):
@@ -298,14 +298,14 @@ def test_a_time_before_the_epoch_is_refused(caller: Caller) -> None:
             {"time_ns": 1, "answers": [{"pop": {"uid": "u", "cycle": 1}, "refused": 9}]},
             "round.answers[0].refused",
         ),
-        ({"time_ns": 1, "answers": [{}]}, "round.answers[0].pop.uid"),
+        ({"time_ns": 1, "answers": [{}]}, "round.answers[0].pop"),
         ({"time_ns": 1, "answers": [{"pop": {"uid": "u"}}]}, "round.answers[0].pop.cycle"),
         ({"time_ns": 1, "events": [{"time_ns": 1, "remove": {}}]}, "round.events[0].remove.kind"),
         (
             {"time_ns": 1, "events": [{"time_ns": 1, "remove": {"kind": "Node", "uid": "u"}}]},
             "round.events[0].remove.name",
         ),
-        ({"time_ns": 1, "recorded": [{"attempt": 1}]}, "round.recorded[0].pod.uid"),
+        ({"time_ns": 1, "recorded": [{"pod": {}, "attempt": 1}]}, "round.recorded[0].pod.uid"),
         ({"time_ns": 1, "recorded": [{"pod": {"uid": "u"}}]}, "round.recorded[0].attempt"),
     ],
 )

@@ -34,6 +34,7 @@ from services.eviction.fleet import (
 from services.rpc.errors import FieldError
 from services.rpc.kube import fields
 from services.rpc.kube.fields import optional
+from services.rpc.required import PROBLEM, missing
 from services.rpc.session import check_time_ns
 
 WallClock = Callable[[], int]
@@ -59,7 +60,7 @@ def step_from_message(
         raise FieldError(f"{field}.observations", "is required without summary_failed")
     return StepNode(
         field=field,
-        node_name=required_node(message.node_name, field),
+        node_name=message.node_name,
         now_ns=message.time_ns if message.HasField("time_ns") or clock is None else clock(),
         statistics=None if message.summary_failed else _statistics(message.observations, field),
         pods=pods,
@@ -74,9 +75,7 @@ def resume_from_message(message: eviction_service_pb2.Resume, *, field: str) -> 
     statistics = (
         _statistics(message.observations, field) if message.HasField("observations") else None
     )
-    return ResumeNode(
-        field=field, node_name=required_node(message.node_name, field), statistics=statistics
-    )
+    return ResumeNode(field=field, node_name=message.node_name, statistics=statistics)
 
 
 def operation_from_message(
@@ -94,24 +93,15 @@ def operation_from_message(
             return RemoveNode(node_name=message.remove_node)
         case "configure":
             path = f"{field}.configure"
-            name = required_node(message.configure.node_name, path)
             read = config_from_message(message.configure.config, field=f"{path}.config")
-            return ConfigureNode(node_name=name, read=read)
+            return ConfigureNode(node_name=message.configure.node_name, read=read)
         case "admit":
             path = f"{field}.admit"
-            name = required_node(message.admit.node_name, path)
             pod = pod_from_message(message.admit.pod, field=f"{path}.pod")
-            return AdmitPod(field=path, node_name=name, pod=pod)
+            return AdmitPod(field=path, node_name=message.admit.node_name, pod=pod)
         case _:
             problem = "is required: set step, resume, remove_node, configure or admit"
             raise FieldError(f"{field}.operation", problem)
-
-
-def required_node(name: str, field: str) -> str:
-    """Return the name of a node; raises FieldError for an empty one."""
-    if not name:
-        raise FieldError(f"{field}.node_name", "is required")
-    return name
 
 
 def _statistics(message: eviction_pb2.Observations, field: str) -> NodeStatistics:
@@ -127,7 +117,7 @@ def node_summary(message: eviction_pb2.Observations, *, field: str) -> NodeSumma
     """
     for index, pod in enumerate(message.pods):
         if not pod.pod.uid:
-            raise FieldError(f"{field}.pods[{index}].pod.uid", "is required: the pod's UID")
+            raise FieldError(f"{field}.pods[{index}].{missing(pod) or 'pod.uid'}", PROBLEM)
     return NodeSummary(
         memory=_memory(message.memory) if message.HasField("memory") else None,
         allocatable_memory=(

@@ -1,7 +1,8 @@
 """The one place that turns refusals into gRPC statuses, and reads a reason from a status.
 
-Bytes that are not a message of the method's type, and messages that are too large, are refused
-here, too. Any exception that is not a refusal is an error of the service: INTERNAL, and logged.
+Bytes that are not a message of the method's type, messages that are too large and those without a
+required field are refused here, too. Any exception that is not a refusal is an error of the
+service: INTERNAL, and logged.
 """
 
 from __future__ import annotations
@@ -15,10 +16,11 @@ from typing import Any
 
 import grpc
 from google.protobuf.any_pb2 import Any as AnyMessage
-from google.protobuf.message import DecodeError
+from google.protobuf.message import DecodeError, Message
 from google.rpc import error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
+from services.rpc import required
 from services.rpc.errors import (
     LimitError,
     RefusalError,
@@ -100,7 +102,7 @@ class RefusalInterceptor(HandlerInterceptor):
 
 
 def _reader(parse: Callable[[bytes], Any], bytes_max: int) -> Callable[[bytes], Any]:
-    """Return `parse` with refusals for what it cannot decode, and for what is too large."""
+    """Return `parse` with refusals: of what it cannot decode, is too large or is incomplete."""
 
     def read(data: bytes) -> Any:
         if bytes_max and len(data) > bytes_max:
@@ -112,9 +114,12 @@ def _reader(parse: Callable[[bytes], Any], bytes_max: int) -> Callable[[bytes], 
             )
         RECEIVED_BYTES.set(len(data))
         try:
-            return parse(data)
+            message = parse(data)
         except DecodeError as error:
             raise UndecodableError(f"the message cannot be decoded: {error}") from None
+        if isinstance(message, Message):
+            required.check(message)
+        return message
 
     return read
 

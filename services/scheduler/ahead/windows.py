@@ -66,8 +66,6 @@ def read_window(
     rounds = []
     for index, foreseen in enumerate(window):
         field, round_ = f"window[{index}]", foreseen.round
-        if not foreseen.HasField("round"):
-            raise FieldError(f"{field}.round", "is required")
         if round_.answers or round_.recorded or round_.events_only:
             raise FieldError(f"{field}.round", "has events alone and takes pods")
         if round_.time_ns < since_ns:

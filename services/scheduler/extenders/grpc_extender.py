@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.message import Message
 
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
@@ -16,13 +17,14 @@ from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.time import SECOND_NS
 from services.rpc.kube.messages import node_to_message, pod_to_message
+from services.rpc.required import PROBLEM, missing
 from services.scheduler.config.extenders import ExtenderConfig
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer, NodeVictims
 from services.scheduler.outcomes import pod_ref
 
 _NOT_ITS_OWN = frozenset({grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED})
 """Codes whose details gRPC generates: they contain addresses and times."""
-_A = TypeVar("_A")
+_A = TypeVar("_A", bound=Message)
 
 
 def filter_answer(message: service_pb2.FilterResponse) -> FilterAnswer:
@@ -134,7 +136,7 @@ class GrpcExtender:
     def _call(self, method: Callable[..., _A], request: Any) -> _A | ExtenderError:
         name = type(request).DESCRIPTOR.name.removesuffix("Request")
         try:
-            return method(request, timeout=self._config.timeout_ns / SECOND_NS)
+            answer = method(request, timeout=self._config.timeout_ns / SECOND_NS)
         except grpc.RpcError as error:
             code = error.code() if isinstance(error, grpc.Call) else grpc.StatusCode.UNKNOWN
             if code is grpc.StatusCode.DEADLINE_EXCEEDED:
@@ -142,6 +144,8 @@ class GrpcExtender:
                 return self._error(name, text)
             details = "" if code in _NOT_ITS_OWN else error.details()
             return self._error(name, f"answers {code.name}{details and ': '}{details}")
+        path = missing(answer)
+        return self._error(name, f"answers wrongly: {path}: {PROBLEM}") if path else answer
 
     def _error(self, call: str, text: str) -> ExtenderError:
         return ExtenderError(message=f'extender "{self._terms.name}": {call}: {text}')

@@ -123,14 +123,13 @@ def test_the_ranking_shows_its_first_ten() -> None:
 @pytest.mark.parametrize(
     ("step", "field"),
     [
-        (pb.Step(time_ns=0, summary_failed=True), "operations[0].step.node_name"),
         (pb.Step(time_ns=0, node_name="n"), "operations[0].step.observations"),
         (_step(0, 4, ""), "operations[0].step.pods[0].metadata.uid"),
         (_step(0, 4, "a", "a"), "operations[0].step.pods"),
         (_step(0, 4, "a", active=("a",)), "operations[0].step.active_uids[0]"),
         (
             pb.Step(time_ns=0, node_name="n", observations=ev.Observations(pods=[ev.PodStats()])),
-            "operations[0].step.observations.pods[0].pod.uid",
+            "operations[0].step.observations.pods[0].pod",
         ),
         (
             pb.Step(time_ns=0, node_name="n", summary_failed=True, pods=[_pod("a", memory="lots")]),

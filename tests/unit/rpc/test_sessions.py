@@ -115,17 +115,6 @@ def test_a_session_that_is_not_there_has_expired() -> None:
         assert error.value.reason == "SESSION_EXPIRED"
 
 
-def test_a_name_is_required() -> None:
-    """In a stamp as in a deletion."""
-    sessions = Sessions[str]("queue")
-    with pytest.raises(FieldError) as error:
-        sessions.get(session_pb2.Stamp())
-    assert error.value.field == "stamp.session_id"
-    with pytest.raises(FieldError) as error:
-        sessions.delete("")
-    assert error.value.field == "session_id"
-
-
 def test_there_is_a_limit_of_sessions_and_no_name_comes_twice() -> None:
     """A deleted one makes room."""
     sessions = Sessions[int]("queue", Limits(sessions=64))
