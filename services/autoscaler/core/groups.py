@@ -53,8 +53,12 @@ class NodeGroup:
 
 @dataclass(slots=True)
 class Cloud:
-    """The node groups by name, in the order of names, and which group an instance is of."""
+    """The node groups by name, in the order of names, and which group an instance is of.
 
+    `gpu_label` is the label that the cloud gives nodes with GPUs, "" if it has none.
+    """
+
+    gpu_label: str = ""
     by_name: dict[str, NodeGroup] = field(default_factory=dict)
     homes: dict[str, str] = field(default_factory=dict)
 

@@ -1,0 +1,1 @@
+"""Scale-down: which nodes are not needed, which of them may go now, and how they go."""

@@ -1,0 +1,298 @@
+"""The cluster as a scan simulates it: nodes in order, their pods, and the scheduler's filters.
+
+The filters are those of services/framework, over a snapshot that this class keeps equal to itself,
+so that verdicts of earlier scans stand for what has not changed. No node is scored: the first that
+passes takes the pod. The search is round robin: it begins after the node that took the last pod, by
+its place in the list, and the place is kept for the life of the process.
+
+`fork` begins changes that `revert` undoes; `commit` leaves them to the fork around. The undo is a
+journal of the opposite steps. A scan is a fork over what the API server holds, so that the next
+one begins with the differences only.
+
+A node that was replaced keeps its place in the list. A pod may be simulated on a second node while
+it is still on the first one, as pods of a drained node are: each copy has a UID of its own here.
+
+Source: kubernetes/autoscaler 1.36 simulator/clustersnapshot/predicate/predicate_snapshot.go;
+plugin_runner.go; simulator/clustersnapshot/scheduling_opts.go, lastIndexOrderMapping.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from services.autoscaler.core.objects import ClusterNode, ClusterPod
+from services.framework.columns.columns import Int64s
+from services.framework.runtime.framework import Framework
+from services.framework.snapshot.snapshot import Snapshot
+from services.framework.status import Status
+from services.kube.pod import Pod
+
+
+@dataclass(slots=True)
+class _Held:
+    """A node with its pods, each with the UID that it has in the framework's snapshot."""
+
+    node: ClusterNode
+    pods: list[tuple[ClusterPod, str]] = field(default_factory=list)
+
+
+Undo = Callable[[], None]
+
+
+class ClusterSnapshot:
+    """See the module. `last_place` is where the node that took the last pod stood in the list."""
+
+    def __init__(self) -> None:
+        self.last_place = 0
+        self._filters = Snapshot()
+        self._framework = Framework(self._filters)
+        self._held: dict[str, _Held] = {}
+        self._order: list[str] = []
+        self._ordered: set[str] = set()
+        self._journal: list[Undo] = []
+        self._forks: list[int] = []
+        self._listed: tuple[list[str], Int64s] | None = None
+        self._copies = 0
+
+    # What is there.
+
+    def names(self) -> list[str]:
+        """Return the names of the nodes in their order."""
+        return self._listing()[0]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def node(self, name: str) -> ClusterNode:
+        """Return a node that is there."""
+        return self._held[name].node
+
+    def nodes(self) -> list[ClusterNode]:
+        """Return the nodes in their order."""
+        return [self._held[name].node for name in self.names()]
+
+    def pods_on(self, name: str) -> list[ClusterPod]:
+        """Return the pods of a node that is there, in the order in which they came."""
+        return [pod for pod, _ in self._held[name].pods]
+
+    # Changes.
+
+    def set_state(self, nodes: Iterable[ClusterNode], pods: Iterable[ClusterPod]) -> None:
+        """Undo all forks, and hold these nodes and pods; nodes are in the order given.
+
+        A pod whose node is not among them is left out.
+        """
+        while self._forks:
+            self.revert()
+        wanted = {node.name: node for node in nodes}
+        by_node: dict[str, list[ClusterPod]] = {name: [] for name in wanted}
+        for pod in pods:
+            name = pod.pod.node_name or pod.pod.nominated_node_name
+            if name in by_node:
+                by_node[name].append(pod)
+        for name in [name for name in self._held if name not in wanted]:
+            self._drop(name)
+        for name, node in wanted.items():
+            held = self._held.get(name)
+            if held is None:
+                held = self._held[name] = _Held(node)
+                self._filters.set_node(node.node)
+            elif held.node is not node:
+                held.node = node
+                self._filters.set_node(node.node)
+            self._set_pods(held, by_node[name])
+        self._order = list(wanted)
+        self._ordered = set(wanted)
+        self._listed = None
+        self._journal.clear()
+
+    def fork(self) -> None:
+        """Begin changes that can be undone."""
+        self._forks.append(len(self._journal))
+
+    def revert(self) -> None:
+        """Undo all changes since the last fork."""
+        begin = self._forks.pop()
+        while len(self._journal) > begin:
+            self._journal.pop()()
+
+    def commit(self) -> None:
+        """Leave the changes since the last fork to the fork around it."""
+        self._forks.pop()
+
+    def add(self, node: ClusterNode, pods: Iterable[ClusterPod] = ()) -> None:
+        """Add a node with its pods, at the end unless it had a place before."""
+        name = node.name
+        assert name not in self._held, f"{name} is there already"
+        self._held[name] = _Held(node)
+        self._filters.set_node(node.node)
+        self._listed = None
+        if name not in self._ordered:
+            self._order.append(name)
+            self._ordered.add(name)
+            self._note(lambda: self._forget_place(name))
+        self._note(lambda: self._drop(name))
+        for pod in pods:
+            self._put(pod, name)
+
+    def remove(self, name: str) -> None:
+        """Remove a node with its pods; its place is kept."""
+        held = self._held[name]
+        self._drop(name)
+        self._note(lambda: self._restore(held))
+
+    def replace(self, node: ClusterNode) -> None:
+        """Replace a node by one of the same name, without pods."""
+        name = node.name
+        held = self._held[name]
+        for _, uid in held.pods:
+            self._filters.remove_pod(uid)
+        self._held[name] = _Held(node)
+        self._filters.set_node(node.node)
+        self._note(lambda: self._restore(held))
+
+    def schedule(self, pod: ClusterPod, name: str) -> Status | None:
+        """Put the pod on a node if the filters let it pass there; else return the refusal."""
+        refusal = self.refusal(pod, name)
+        if refusal is None:
+            self._put(pod, name)
+        return refusal
+
+    def schedule_anywhere(
+        self, pod: ClusterPod, is_acceptable: Callable[[str], bool] | None = None
+    ) -> str | None:
+        """Put the pod on the first acceptable node that passes, and return it; None: on none.
+
+        A cordoned node is passed over even where the pod tolerates that.
+        Source: RunFiltersUntilPassingNode.
+        """
+        for place, name in self._passing(pod):
+            if is_acceptable is None or is_acceptable(name):
+                self.last_place = place
+                self._put(pod, name)
+                return name
+        return None
+
+    def refusal(self, pod: ClusterPod, name: str) -> Status | None:
+        """Return why the filters refuse the pod on a node, None where they do not."""
+        attempt = self._framework.verdicts.synced(_unassigned(pod.pod))
+        equivalence = attempt.equivalence
+        refused = equivalence.pre_filter.refusal
+        if refused is not None:
+            return refused
+        row = self._filters.row(name)
+        assert row is not None, f"{name} is not in the snapshot"
+        refuser = int(attempt.refuser[row])
+        if refuser == 0:
+            return None
+        return equivalence.status(row) if refuser > 0 else equivalence.pre_filter.excluded
+
+    def unschedule(self, pod: ClusterPod, name: str) -> None:
+        """Take a pod off its node."""
+        held = self._held[name]
+        index = next(i for i, (other, _) in enumerate(held.pods) if other.key == pod.key)
+        entry = held.pods.pop(index)
+        self._filters.remove_pod(entry[1])
+
+        def undo() -> None:
+            held.pods.insert(index, entry)
+            self._filters.assume(_renamed(entry), name)
+
+        self._note(undo)
+
+    def _passing(self, pod: ClusterPod) -> Iterator[tuple[int, str]]:
+        """Yield place and name of the nodes that pass, from the one after the last match on."""
+        names, rows = self._listing()
+        if not names:
+            return
+        attempt = self._framework.verdicts.synced(_unassigned(pod.pod))
+        if attempt.equivalence.pre_filter.refusal is not None:
+            return
+        passes = (attempt.refuser[rows] == 0) & ~self._filters.columns.unschedulable[rows]
+        places = np.flatnonzero(passes)
+        begin = (self.last_place + 1) % len(names)
+        for place in (*places[places >= begin].tolist(), *places[places < begin].tolist()):
+            yield place, names[place]
+
+    def _listing(self) -> tuple[list[str], Int64s]:
+        if self._listed is None:
+            names = [name for name in self._order if name in self._held]
+            rows = [self._filters.row(name) for name in names]
+            self._listed = names, np.array(rows, dtype=np.int64)
+        return self._listed
+
+    def _note(self, undo: Undo) -> None:
+        if self._forks:
+            self._journal.append(undo)
+
+    def _put(self, pod: ClusterPod, name: str) -> None:
+        held = self._held[name]
+        uid = self._uid(pod)
+        held.pods.append((pod, uid))
+        self._filters.assume(_renamed((pod, uid)), name)
+
+        def undo() -> None:
+            held.pods.pop()
+            self._filters.remove_pod(uid)
+
+        self._note(undo)
+
+    def _uid(self, pod: ClusterPod) -> str:
+        uid = pod.pod.uid or pod.key
+        if self._filters.pod(uid) is None:
+            return uid
+        self._copies += 1
+        return f"{uid}#{self._copies}"
+
+    def _drop(self, name: str) -> None:
+        held = self._held.pop(name)
+        for _, uid in held.pods:
+            self._filters.remove_pod(uid)
+        self._filters.remove_node(name)
+        self._listed = None
+
+    def _restore(self, held: _Held) -> None:
+        name = held.node.name
+        if name in self._held:
+            for _, uid in self._held[name].pods:
+                self._filters.remove_pod(uid)
+        self._held[name] = held
+        self._filters.set_node(held.node.node)
+        for entry in held.pods:
+            self._filters.assume(_renamed(entry), name)
+        self._listed = None
+
+    def _forget_place(self, name: str) -> None:
+        last = self._order.pop()
+        assert last == name, f"{last} came after {name}"
+        self._ordered.remove(name)
+
+    def _set_pods(self, held: _Held, pods: list[ClusterPod]) -> None:
+        """Make a node's pods these, keeping those that are the same objects."""
+        known = {id(pod): uid for pod, uid in held.pods}
+        kept = {id(pod) for pod in pods}
+        for pod, uid in held.pods:
+            if id(pod) not in kept:
+                self._filters.remove_pod(uid)
+        entries: list[tuple[ClusterPod, str]] = []
+        for pod in pods:
+            uid = known.get(id(pod)) or self._uid(pod)
+            if id(pod) not in known:
+                self._filters.assume(_renamed((pod, uid)), held.node.name)
+            entries.append((pod, uid))
+        held.pods = entries
+
+
+def _unassigned(pod: Pod) -> Pod:
+    return replace(pod, node_name="") if pod.node_name else pod
+
+
+def _renamed(entry: tuple[ClusterPod, str]) -> Pod:
+    pod, uid = entry[0].pod, entry[1]
+    return pod if pod.uid == uid else replace(pod, uid=uid)
