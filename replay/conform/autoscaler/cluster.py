@@ -319,9 +319,8 @@ class ScriptedCluster:
         if group.target <= group.least and not call.get("force"):
             return f"{group.target} is the minimum"
         for name in call["nodes"]:
-            group.instances.pop(name, None)
+            group.target -= group.instances.pop(name, None) is not None
             self._remove_node(name)
-        group.target -= len(call["nodes"])
         self._changed_group(group.name)
         return ""
 

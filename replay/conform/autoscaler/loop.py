@@ -39,6 +39,9 @@ class ScriptedAutoscaler(Protocol):
     def apply(self, changes: Iterable[Change]) -> None:
         """Take over changes of the cluster and of the cloud."""
 
+    def start(self) -> None:
+        """Start at time 0, after the changes of that time."""
+
     def next_due_ms(self) -> int | None:
         """Return when the background work is next due, None if there is none."""
 
@@ -56,10 +59,15 @@ def play(script: Json, autoscaler: ScriptedAutoscaler) -> Iterator[Json]:
     clock = _Clock(cluster, autoscaler)
     operations = iter(sorted(script["script"], key=lambda op: op["at_ms"]))
     op = next(operations, None)
+    while op is not None and op["at_ms"] <= 0:
+        cluster.play(op)
+        op = next(operations, None)
+    clock.tell()
+    autoscaler.start()
     report: Json | None = None
     interval_ms = config["scan_interval_ms"]
-    ends_ms = [interval_ms * number for number in range(1, config["scans"] + 2)]
-    for scan_ms in ends_ms:
+    for number in range(1, config["scans"] + 1):
+        scan_ms = number * interval_ms
         while op is not None and op["at_ms"] <= scan_ms:
             clock.run_until(op["at_ms"])
             cluster.play(op)
@@ -67,9 +75,11 @@ def play(script: Json, autoscaler: ScriptedAutoscaler) -> Iterator[Json]:
             op = next(operations, None)
         clock.run_until(scan_ms)
         if report is not None:
-            yield {**report, **clock.take_calls()}
-        if scan_ms != ends_ms[-1]:
-            report = clock.scan(scan_ms)
+            yield {**report, "calls": clock.take_calls()}
+        report = clock.scan(scan_ms)
+    clock.run_until(interval_ms * (config["scans"] + 1) - 1)
+    if report is not None:
+        yield {**report, "calls": clock.take_calls()}
 
 
 def difference(script: Json, autoscaler: ScriptedAutoscaler, *, by_name: bool) -> str:
@@ -128,11 +138,10 @@ class _Clock:
         }
         return report
 
-    def take_calls(self) -> Json:
+    def take_calls(self) -> list[Json]:
         """Return the calls since the last time, by time, then alphabetically."""
         calls, self._calls = self._calls, []
-        calls.sort(key=lambda call: (call["at_ms"], orjson.dumps(call, option=_SORTED)))
-        return {"calls": calls}
+        return sorted(calls, key=_order)
 
     def _carry(self, call: Json) -> str:
         refusal = self._cluster.call(call, self._now_ms)
@@ -144,6 +153,12 @@ class _Clock:
 
 
 _SORTED = orjson.OPT_SORT_KEYS
+
+
+def _order(call: Json) -> tuple[object, ...]:
+    """Return what calls are sorted by: their time, and then alphabetically."""
+    nodes = ",".join(call.get("nodes", ()))
+    return call["at_ms"], call["call"], call.get("group", ""), nodes, call.get("pod", "")
 
 
 def _difference(report: Json, expected: Json) -> str:

@@ -8,9 +8,14 @@ Source: kubernetes/autoscaler 1.36 utils/kubernetes/listers.go.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from services.autoscaler.core.objects import ClusterNode, ClusterPod, DaemonSet, ReplicaController
 from services.kube.workloads import PodDisruptionBudget
+
+ClusterObject: TypeAlias = (
+    ClusterNode | ClusterPod | PodDisruptionBudget | DaemonSet | ReplicaController
+)
 
 
 @dataclass(slots=True)
@@ -22,6 +27,34 @@ class Cluster:
     budgets_by_key: dict[str, PodDisruptionBudget] = field(default_factory=dict)
     daemon_sets_by_key: dict[str, DaemonSet] = field(default_factory=dict)
     controllers: dict[tuple[str, str], ReplicaController] = field(default_factory=dict)
+
+    def put(self, change: ClusterObject) -> None:
+        """Add or replace an object."""
+        match change:
+            case ClusterNode():
+                self.by_name[change.name] = change
+            case ClusterPod():
+                self.by_key[change.key] = change
+            case PodDisruptionBudget():
+                self.budgets_by_key[f"{change.namespace}/{change.name}"] = change
+            case DaemonSet():
+                self.daemon_sets_by_key[change.key] = change
+            case ReplicaController():
+                self.controllers[change.kind, f"{change.namespace}/{change.name}"] = change
+
+    def remove(self, kind: str, key: str) -> None:
+        """Remove an object by Kubernetes' name of its kind; an unknown one is ignored."""
+        match kind:
+            case "Node":
+                self.by_name.pop(key, None)
+            case "Pod":
+                self.by_key.pop(key, None)
+            case "PodDisruptionBudget":
+                self.budgets_by_key.pop(key, None)
+            case "DaemonSet":
+                self.daemon_sets_by_key.pop(key, None)
+            case _:
+                self.controllers.pop((kind, key), None)
 
     def nodes(self) -> list[ClusterNode]:
         """Return all nodes by name."""

@@ -106,7 +106,7 @@ class DaemonSet:
 class ReplicaController:
     """A controller that recreates pods: a ReplicaSet, ReplicationController, StatefulSet or Job.
 
-    `desired` and `current` are its replicas, a Job's parallelism and active pods.
+    `desired` are its replicas, or a Job's parallelism.
     """
 
     kind: str
@@ -114,4 +114,3 @@ class ReplicaController:
     name: str
     uid: str = ""
     desired: int = 1
-    current: int = 0

@@ -173,10 +173,10 @@ def test_a_listing_is_kept_until_it_is_refreshed() -> None:
     carried_out(state.update([node("a")], 0))
     state.cloud.put(group("a", "b", target=1))
     carried_out(state.update([node("a")], M))
-    assert state.unregistered() == []
+    assert state.unregistered == {}
     state.refresh_listing()
     carried_out(state.update([node("a")], 2 * M))
-    assert state.unregistered() == [("test://g/b", 2 * M)]
+    assert {id_: each.since_ns for id_, each in state.unregistered.items()} == {"test://g/b": 2 * M}
 
 
 def test_an_instance_is_long_unregistered_strictly_after_the_provision_time() -> None:

@@ -54,6 +54,18 @@ class WrongSize:
     since_ns: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unregistered:
+    """An instance that was listed for a group and has no node, since `since_ns`.
+
+    A listing is old at times: the cloud itself may not know the instance any more.
+    """
+
+    provider_id: str
+    group: str
+    since_ns: int
+
+
 @dataclass(slots=True, kw_only=True)
 class ClusterState:
     """What is known of all groups; instances and requests by group, in the order of names."""
@@ -65,12 +77,13 @@ class ClusterState:
     listed: dict[str, tuple[Instance, ...]] = field(default_factory=dict)
     instances: dict[str, tuple[Instance, ...]] = field(default_factory=dict)
     previous: dict[str, tuple[Instance, ...]] = field(default_factory=dict)
-    unregistered_since: dict[str, int] = field(default_factory=dict)
+    unregistered: dict[str, Unregistered] = field(default_factory=dict)
     targets: dict[str, int] = field(default_factory=dict)
     wrong_sizes: dict[str, WrongSize] = field(default_factory=dict)
     by_group: dict[str, Readiness] = field(default_factory=dict)
     total: Readiness = field(default_factory=Readiness)
     expected_min: dict[str, int] = field(default_factory=dict)
+    last_scale_up: dict[str, int] = field(default_factory=dict)
 
     def refresh_listing(self) -> None:
         """List all groups' instances anew."""
@@ -106,6 +119,8 @@ class ClusterState:
 
         Source: registerOrUpdateScaleUpNoLock.
         """
+        if delta > 0:
+            self.last_scale_up[group.name] = now_ns
         request = self.requests.get(group.name)
         increase = delta if request is None else request.increase + delta
         if increase <= 0:
@@ -168,9 +183,13 @@ class ClusterState:
         """Return the names of the groups' nodes that exist and have not started yet."""
         return {name for group in groups for name in self._readiness(group).not_started}
 
-    def unregistered(self) -> list[tuple[str, int]]:
-        """Return the provider IDs of instances without a node, and since when, by ID."""
-        return sorted(self.unregistered_since.items())
+    def long_unregistered(self, now_ns: int) -> dict[str, list[str]]:
+        """Return the provider IDs of instances that have had no node for too long, by group."""
+        by_group: dict[str, list[str]] = {}
+        for instance in self.unregistered.values():
+            if self._is_long(instance, now_ns):
+                by_group.setdefault(instance.group, []).append(instance.provider_id)
+        return dict(sorted(by_group.items()))
 
     def creation_errors(self) -> dict[str, list[str]]:
         """Return the provider IDs of instances that could not be created, by group."""
@@ -197,13 +216,18 @@ class ClusterState:
 
     def _note_unregistered(self, nodes: Iterable[ClusterNode], now_ns: int) -> None:
         registered = {node.provider_id for node in nodes}
-        self.unregistered_since = {
-            instance.provider_id: self.unregistered_since.get(instance.provider_id, now_ns)
-            for instances in self.instances.values()
+        known = self.unregistered
+        listed = sorted(
+            (instance.provider_id, group)
+            for group, instances in self.instances.items()
             for instance in instances
             if instance.provider_id not in registered
             and instance.state is not InstanceState.DELETING
             and not instance.error_code
+        )
+        self.unregistered = {
+            id_: known.get(id_) or Unregistered(provider_id=id_, group=group, since_ns=now_ns)
+            for id_, group in listed
         }
 
     def _judge(self, nodes: Iterable[ClusterNode], now_ns: int) -> None:
@@ -221,15 +245,16 @@ class ClusterState:
                 state = self.by_group.setdefault(group.name, Readiness())
                 self._sort_in(state, node, startup_ns, now_ns)
             self._sort_in(self.total, node, startup_ns, now_ns)
-        for provider_id, since_ns in self.unregistered():
-            group = self.cloud.group_of(provider_id)
-            if group is None:
-                continue
-            state = self.by_group.setdefault(group.name, Readiness())
-            is_long = since_ns + group.options.max_node_provision_ns < now_ns
+        for instance in self.unregistered.values():
+            state = self.by_group.setdefault(instance.group, Readiness())
+            is_long = self._is_long(instance, now_ns)
             for readiness in (state, self.total):
                 kind = readiness.long_unregistered if is_long else readiness.unregistered
-                kind.append(provider_id)
+                kind.append(instance.provider_id)
+
+    def _is_long(self, instance: Unregistered, now_ns: int) -> bool:
+        limit_ns = self.cloud.by_name[instance.group].options.max_node_provision_ns
+        return instance.since_ns + limit_ns < now_ns
 
     def _sort_in(self, state: Readiness, node: ClusterNode, startup_ns: int, now_ns: int) -> None:
         name = node.node.name

@@ -63,7 +63,7 @@ class ClusterSnapshot:
         """Return the names of the nodes in their order."""
         return self._listing()[0]
 
-    def __contains__(self, name: str) -> bool:
+    def __contains__(self, name: object) -> bool:
         return name in self._held
 
     def __len__(self) -> int:

@@ -1,0 +1,1 @@
+"""The autoscaler's messages, decoded to its core's values and back."""

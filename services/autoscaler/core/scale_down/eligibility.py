@@ -1,0 +1,104 @@
+"""Whether it is worth simulating a node's removal: what is known of the node alone.
+
+Source: kubernetes/autoscaler 1.36 core/scaledown/eligibility/eligibility.go; actuation/
+delete_in_batch.go, IsNodeBeingDeleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from services.autoscaler.core.cluster_state.readiness import is_ready
+from services.autoscaler.core.groups import Cloud
+from services.autoscaler.core.objects import ClusterNode, ClusterPod
+from services.autoscaler.core.options import Options
+from services.autoscaler.core.scale_down.actuation import TO_BE_DELETED
+from services.autoscaler.core.scale_down.reasons import Reason
+from services.autoscaler.core.scale_down.unneeded import is_kept
+from services.autoscaler.core.scale_down.unremovable import UnremovableNodes
+from services.autoscaler.core.scale_down.utilization import Utilization, utilization
+from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
+from services.kube.time import MINUTE_NS, SECOND_NS
+
+DELETION_NS_MAX = 5 * MINUTE_NS
+"""How long a node counts as being deleted after it was tainted for that."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Eligibility:
+    """The nodes that are worth it in order, why others are not, and all that was measured."""
+
+    nodes: list[ClusterNode] = field(default_factory=list)
+    ineligible: dict[str, Reason] = field(default_factory=dict)
+    utilizations: dict[str, Utilization] = field(default_factory=dict)
+
+
+def eligible(
+    nodes: Iterable[ClusterNode],
+    snapshot: ClusterSnapshot,
+    cloud: Cloud,
+    *,
+    options: Options,
+    unremovable: UnremovableNodes,
+    now_ns: int,
+) -> Eligibility:
+    """Divide candidates into those whose removal is simulated, and others with reasons."""
+    result = Eligibility()
+    for node in nodes:
+        name = node.name
+        if name not in snapshot:
+            result.ineligible[name] = Reason.UNEXPECTED_ERROR
+        elif unremovable.is_recent(name):
+            result.ineligible[name] = Reason.RECENTLY_UNREMOVABLE
+        else:
+            current = snapshot.node(name)
+            reason, measured = _judged(current, snapshot.pods_on(name), cloud, options, now_ns)
+            if measured is not None:
+                result.utilizations[name] = measured
+            if reason is not None:
+                result.ineligible[name] = reason
+            else:
+                result.nodes.append(node)
+    return result
+
+
+def _judged(
+    node: ClusterNode, pods: Iterable[ClusterPod], cloud: Cloud, options: Options, now_ns: int
+) -> tuple[Reason | None, Utilization | None]:
+    """Source: unremovableReasonAndNodeUtilization."""
+    if is_being_deleted(node, now_ns):
+        return Reason.CURRENTLY_BEING_DELETED, None
+    if is_kept(node):
+        return Reason.SCALE_DOWN_DISABLED_ANNOTATION, None
+    group = cloud.group_of(node.provider_id)
+    if group is None:
+        return Reason.NOT_AUTOSCALED, None
+    measured = utilization(
+        node,
+        pods,
+        gpu_label=cloud.gpu_label,
+        skip_daemon_pods=group.options.ignore_daemonsets_utilization,
+        skip_mirror_pods=options.ignore_mirror_pods_utilization,
+        now_ns=now_ns,
+    )
+    if measured is None:
+        return Reason.UNEXPECTED_ERROR, None
+    if not options.scale_down_unready_enabled and not is_ready(node.node):
+        return Reason.SCALE_DOWN_UNREADY_DISABLED, None
+    has_gpu = cloud.gpu_label and cloud.gpu_label in node.node.labels
+    threshold = (
+        group.options.scale_down_gpu_utilization_threshold
+        if has_gpu
+        else group.options.scale_down_utilization_threshold
+    )
+    return (Reason.NOT_UNDERUTILIZED if measured.share > threshold else None), measured
+
+
+def is_being_deleted(node: ClusterNode, now_ns: int) -> bool:
+    """Return whether the node was tainted for its deletion not too long ago."""
+    for taint in node.node.taints:
+        if taint.key == TO_BE_DELETED:
+            is_time = taint.value.lstrip("-").isdecimal()
+            return is_time and now_ns - int(taint.value) * SECOND_NS < DELETION_NS_MAX
+    return False
