@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from services.autoscaler.core.objects import ClusterPod
 from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
 
-_KINDS_PER_CONTROLLER = 10
+KINDS_PER_CONTROLLER = 10
 
 
 @dataclass(slots=True)
@@ -89,7 +89,7 @@ class SimilarPods:
         if owner is None or pod.is_daemon:
             return
         kinds = self.by_controller.setdefault(owner.uid, [])
-        if len(kinds) < _KINDS_PER_CONTROLLER:
+        if len(kinds) < KINDS_PER_CONTROLLER:
             kinds.append(pod)
 
 

@@ -44,7 +44,7 @@ from services.kube.selector import LabelSelector, UnsatisfiableAction
 
 _DEFAULTS = PodTopologySpreadArgs()
 _KEPT_MAX = 16_384
-_REFUSAL = "node(s) didn't match pod topology spread constraints"
+CONSTRAINTS_NOT_MATCH = "node(s) didn't match pod topology spread constraints"
 
 
 class _SpreadIdentity:
@@ -113,9 +113,9 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
             return Status(
                 code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
                 plugin=self.name,
-                reasons=(f"{_REFUSAL} (missing required label)",),
+                reasons=(f"{CONSTRAINTS_NOT_MATCH} (missing required label)",),
             )
-        return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(_REFUSAL,))
+        return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(CONSTRAINTS_NOT_MATCH,))
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the constraints that score, None where there is none."""

@@ -1,0 +1,1 @@
+"""Which of several groups is scaled up."""
