@@ -173,10 +173,10 @@ def _difference(report: Json, expected: Json) -> str:
 def _plain(value: object) -> object:
     """Return a value without what is empty."""
     if isinstance(value, dict):
-        kept = {name: _plain(each) for name, each in value.items()}
-        return {name: each for name, each in kept.items() if not _is_empty(each)} or None
+        kept = {name: _plain(part) for name, part in value.items()}
+        return {name: part for name, part in kept.items() if not _is_empty(part)} or None
     if isinstance(value, list):
-        return [_plain(each) for each in value] or None
+        return [_plain(part) for part in value] or None
     return None if _is_empty(value) else value
 
 

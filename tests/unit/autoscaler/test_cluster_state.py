@@ -43,11 +43,11 @@ def group(
         template=ClusterNode(node=Node(name="template")),
         instances=tuple(
             Instance(
-                provider_id=f"test://{name}/{each}",
-                state=InstanceState.CREATING if each in errors else InstanceState(state),
-                error_code="QUOTA" if each in errors else "",
+                provider_id=f"test://{name}/{instance}",
+                state=InstanceState.CREATING if instance in errors else InstanceState(state),
+                error_code="QUOTA" if instance in errors else "",
             )
-            for each in names
+            for instance in names
         ),
     )
 
@@ -55,8 +55,8 @@ def group(
 def cluster(*groups: NodeGroup) -> ClusterState:
     """Return the state of a cluster that was never scanned."""
     cloud = Cloud()
-    for each in groups:
-        cloud.put(each)
+    for group_ in groups:
+        cloud.put(group_)
     backoff = GroupBackoff(initial_ns=5 * M, duration_ns_max=30 * M, reset_ns=3 * HOUR_NS)
     return ClusterState(cloud=cloud, options=Options(), backoff=backoff)
 
@@ -176,7 +176,9 @@ def test_a_listing_is_kept_until_it_is_refreshed() -> None:
     assert state.unregistered == {}
     state.refresh_listing()
     carried_out(state.update([node("a")], 2 * M))
-    assert {id_: each.since_ns for id_, each in state.unregistered.items()} == {"test://g/b": 2 * M}
+    assert {id_: instance.since_ns for id_, instance in state.unregistered.items()} == {
+        "test://g/b": 2 * M
+    }
 
 
 def test_an_instance_is_long_unregistered_strictly_after_the_provision_time() -> None:

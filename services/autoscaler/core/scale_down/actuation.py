@@ -124,7 +124,7 @@ class Actuator:
             ]
             if not due:
                 return
-            stage = min((deletion.stage for deletion in due), key=lambda each: each.value)
+            stage = min((deletion.stage for deletion in due), key=lambda stage: stage.value)
             for deletion in due:
                 is_running = self.deletions.running.get(deletion.node.name) is deletion
                 if is_running and deletion.stage is stage:
@@ -267,16 +267,16 @@ class Actuator:
             if len(queue) < deletion.batch_size:
                 return
         del self.deletions.queued[group]
-        nodes = [self.deletions.running[each] for each in queue]
-        ids = tuple(each.node.provider_id for each in nodes)
+        together = [self.deletions.running[name] for name in queue]
+        ids = tuple(other.node.provider_id for other in together)
         outcome = yield DeleteNodes(group=group, provider_ids=ids)
         times = self.last_deleted if isinstance(outcome, Done) else self.last_failed
         times[group] = now_ns
-        for each in nodes:
+        for other in together:
             if isinstance(outcome, Done):
-                self.deletions.end(each.node.name, DeleteResult.OK)
+                self.deletions.end(other.node.name, DeleteResult.OK)
             else:
-                yield from self._fail(each, DeleteResult.FAILED_TO_DELETE)
+                yield from self._fail(other, DeleteResult.FAILED_TO_DELETE)
 
     def _abort(self, deletion: Deletion, result: DeleteResult) -> Calls[None]:
         """Give up a deletion, and those of the group's nodes that wait to go with it.

@@ -164,20 +164,20 @@ class Planner:
         """
         chosen: list[RemovableNode] = []
         as_one: dict[str, list[RemovableNode]] = {}
-        for each in removable:
-            group = self.cloud.group_of(each.node.provider_id)
+        for node in removable:
+            group = self.cloud.group_of(node.node.provider_id)
             if group is not None and group.options.zero_or_max_node_scaling:
-                as_one.setdefault(group.name, []).append(each)
+                as_one.setdefault(group.name, []).append(node)
             else:
-                chosen.append(each)
+                chosen.append(node)
         for name, nodes in sorted(as_one.items()):
             group = self.cloud.by_name[name]
             if len(nodes) in {group.target, number_registered(group, registered)}:
                 chosen += nodes
             else:
                 reason = Unremovable(reason=Reason.ATOMIC_SCALE_DOWN_FAILED)
-                for each in nodes:
-                    self.unremovable.add(each.node.name, reason)
+                for node in nodes:
+                    self.unremovable.add(node.node.name, reason)
         return chosen
 
     def _goes_as_one(self, node: ClusterNode) -> bool:

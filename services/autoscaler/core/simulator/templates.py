@@ -139,7 +139,7 @@ class Templates:
                 group, daemon_sets, options
             )
         known = {group.name for group in groups}
-        self.examples = {name: each for name, each in self.examples.items() if name in known}
+        self.examples = {name: example for name, example in self.examples.items() if name in known}
         for node in others:
             take(node)
         self.by_group = result

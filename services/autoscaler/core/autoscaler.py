@@ -1,0 +1,472 @@
+"""One scan of the autoscaler, from its lists to its report, and all that it keeps between scans.
+
+The autoscaler holds the objects that it has received (`apply`), and decides at instants that its
+caller chooses: `scan` every scan interval, and `act`, the background work, whenever `next_due_ns`
+says so. Both are generators of calls (calls.py). Between instants all state is values.
+
+A scan reads top to bottom as upstream's does. Two results of one scan are used by the next: what
+was placed (hints), and what was unneeded. What scale-up and scale-down see of the cluster is one
+simulated snapshot, in which the nodes that are still to come are there, and pods that fit are
+placed.
+
+Source: kubernetes/autoscaler 1.36 core/static_autoscaler.go, RunOnce; processors/
+actionablecluster/actionable_cluster_processor.go; processors/customresources/gpu_processor.go.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+
+from services.autoscaler.core import pod_lists
+from services.autoscaler.core.calls import Calls, DecreaseTargetSize, DeleteNodes, Done, UnmarkNode
+from services.autoscaler.core.cluster import Cluster, ClusterObject
+from services.autoscaler.core.cluster_state.backoff import GroupBackoff
+from services.autoscaler.core.cluster_state.readiness import is_ready
+from services.autoscaler.core.cluster_state.registry import REFRESH_NS, ClusterState
+from services.autoscaler.core.expander.options import Choose, ExpanderContext
+from services.autoscaler.core.gpu import allocatable_gpus, requests_gpu
+from services.autoscaler.core.groups import Cloud, NodeGroup
+from services.autoscaler.core.objects import ClusterNode, ClusterPod
+from services.autoscaler.core.options import Options
+from services.autoscaler.core.reports import (
+    RemainingPod,
+    ScaleDownResult,
+    ScaleUpReport,
+    ScaleUpResult,
+    ScanReport,
+    Stopped,
+)
+from services.autoscaler.core.scale_down.actuation import TO_BE_DELETED, Actuator, controllers_of
+from services.autoscaler.core.scale_down.candidates import candidates, without_recent
+from services.autoscaler.core.scale_down.disruptions import RemainingBudgets
+from services.autoscaler.core.scale_down.planner import Planner
+from services.autoscaler.core.scale_down.soft_taints import DELETION_CANDIDATE, update_soft_taints
+from services.autoscaler.core.scale_up.orchestrator import ScaleUp
+from services.autoscaler.core.simulator.hinting import HintingSimulator
+from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
+from services.autoscaler.core.simulator.templates import Templates, is_startup_taint
+from services.kube.pod import Condition
+from services.kube.time import HOUR_NS, SECOND_NS
+
+NEW_PODS_NS = 2 * SECOND_NS
+"""How old the oldest pod must be, so that others like it have probably come."""
+NEW_GPU_PODS_NS = 30 * SECOND_NS
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gone:
+    """An object that was removed: a node or group by name, others by namespace/name.
+
+    `kind` is Kubernetes' name of the kind, or "NodeGroup".
+    """
+
+    kind: str
+    key: str
+
+
+@dataclass(slots=True)
+class _Scan:
+    """What one scan passes from step to step."""
+
+    now_ns: int
+    report: ScanReport
+    nodes: list[ClusterNode]
+    may_delete: bool = True
+
+
+class Autoscaler:
+    """See the module's docstring."""
+
+    def __init__(
+        self, options: Options, choose: Choose, context: ExpanderContext | None = None
+    ) -> None:
+        """Make one that knows of no cluster; `choose` decides between equally good groups."""
+        context = context or ExpanderContext()
+        self.options = options
+        self.choose = choose
+        self.cluster = Cluster()
+        self.cloud = Cloud(gpu_label=context.gpu_label)
+        self.state = ClusterState(
+            cloud=self.cloud,
+            options=options,
+            backoff=GroupBackoff(
+                initial_ns=options.initial_node_group_backoff_ns,
+                duration_ns_max=options.max_node_group_backoff_ns,
+                reset_ns=options.node_group_backoff_reset_ns,
+            ),
+        )
+        self.snapshot = ClusterSnapshot()
+        self.templates = Templates()
+        self.scale_up = ScaleUp(
+            snapshot=self.snapshot,
+            cloud=self.cloud,
+            state=self.state,
+            options=options,
+            context=context,
+        )
+        self.pod_hints = HintingSimulator()
+        self.planner = Planner(cloud=self.cloud, options=options)
+        self.actuator = Actuator(cluster=self.cluster, cloud=self.cloud, options=options)
+        self.last_scale_up_ns = self.last_delete_ns = self.last_failure_ns = 0
+        self.next_listing_ns: int | None = None
+        self.has_scanned = False
+
+    def apply(self, change: ClusterObject | NodeGroup | Gone) -> None:
+        """Take over an object that was added or changed, or that is gone."""
+        match change:
+            case NodeGroup():
+                self.cloud.put(change)
+            case Gone(kind="NodeGroup"):
+                self.cloud.remove(change.key)
+            case Gone():
+                self.cluster.remove(change.kind, change.key)
+            case _:
+                self.cluster.put(change)
+
+    def start(self, now_ns: int) -> None:
+        """Begin at that time, after the objects of the cluster were applied; no cooldown runs."""
+        hour_ago_ns = now_ns - HOUR_NS
+        self.last_scale_up_ns = self.last_delete_ns = self.last_failure_ns = hour_ago_ns
+        self.state.refresh_listing()
+        self.next_listing_ns = now_ns + REFRESH_NS
+
+    def next_due_ns(self) -> int | None:
+        """Return when the background work is next due; scans are their caller's."""
+        dues = (self.next_listing_ns, self.actuator.deletions.next_due_ns())
+        return min((due_ns for due_ns in dues if due_ns is not None), default=None)
+
+    def act(self, now_ns: int) -> Calls[None]:
+        """Do the background work that is due: list the instances anew, go on with deletions."""
+        while self.next_listing_ns is not None and self.next_listing_ns <= now_ns:
+            self.state.refresh_listing()
+            self.next_listing_ns += REFRESH_NS
+        yield from self.actuator.act(now_ns)
+
+    def scan(self, now_ns: int) -> Calls[ScanReport]:
+        """Scan the cluster: scale up, scale down, and report both."""
+        report = ScanReport(now_ns=now_ns)
+        yield from self._clean_up()
+        yield from self._scan(report, now_ns)
+        report.upcoming = self.state.upcoming(now_ns)
+        groups = [group.name for group in self.cloud.groups()]
+        backoffs = ((name, self.state.backed_off(name, now_ns)) for name in groups)
+        report.backoff = {name: failed.error_code for name, failed in backoffs if failed}
+        report.unhealthy_groups = tuple(
+            name for name in groups if not self.state.is_group_healthy(name)
+        )
+        return report
+
+    def _scan(self, report: ScanReport, now_ns: int) -> Calls[None]:
+        nodes, ready = self._list_nodes()
+        if not self.options.scale_up_from_zero and not ready:
+            self.planner.unneeded.forget()
+            report.stopped = Stopped.NOT_ACTIONABLE
+            return
+        pods = pod_lists.arranged(self.cluster.pods())
+        load = pod_lists.without_expendable([*pods.scheduled, *pods.nominated], self.options)
+        self.snapshot.set_state(nodes, load)
+        self.snapshot.fork()
+        self.templates.recompute(
+            self.snapshot, nodes, self.cloud, self.cluster.daemon_sets(), self.options, now_ns
+        )
+        yield from self.state.update(nodes, now_ns)
+        report.scale_up = ScaleUpReport(result=ScaleUpResult.NOT_TRIED)
+        yield from self._delete_long_unregistered(now_ns)
+        if not self.state.is_healthy:
+            self.planner.unneeded.forget()
+            report.stopped = Stopped.UNHEALTHY
+        else:
+            yield from self._delete_failed_instances()
+            fixed = yield from self._fix_sizes(report, now_ns)
+            if fixed:
+                report.stopped = Stopped.FIXED_GROUP_SIZE
+        if report.stopped is None and not report.error:
+            scan = _Scan(now_ns, report, self._add_upcoming(nodes, now_ns))
+            yield from self._scale(scan, pods.unschedulable, len(ready))
+        report.delete_results = self.actuator.deletions.take_results()
+
+    def _scale(self, scan: _Scan, refused: list[ClusterPod], ready: int) -> Calls[None]:
+        deletions = self.actuator.deletions
+        simulated = self.snapshot.nodes()
+        pods = pod_lists.to_help(
+            refused,
+            self.snapshot,
+            self.pod_hints,
+            draining=deletions.drained(),
+            options=self.options,
+        )
+        pods = pod_lists.without_young(pods, self.options, scan.now_ns)
+        scan.report.pods_to_help = tuple(pod.key for pod in pods)
+        yield from self._scale_up(scan, pods, simulated, ready)
+        if self.options.scale_down_enabled:
+            yield from self._scale_down(scan)
+        if self.options.enforce_node_group_min_size and not scan.report.error:
+            yield from self._raise_to_minimum(scan, simulated)
+
+    def _scale_up(
+        self, scan: _Scan, pods: list[ClusterPod], simulated: list[ClusterNode], ready: int
+    ) -> Calls[None]:
+        """Scale up unless nothing needs it, nothing more may come, or pods have just come."""
+        report, most = scan.report, self.options.max_nodes_total
+        if not pods:
+            tried = ScaleUpReport(result=ScaleUpResult.NOT_NEEDED)
+        elif 0 < most <= ready:
+            remain = tuple(RemainingPod(pod=pod.key) for pod in pods)
+            result = ScaleUpResult.LIMITED_BY_MAX_NODES_TOTAL
+            tried = ScaleUpReport(result=result, remain=remain)
+        elif _are_new(pods, scan.now_ns):
+            scan.may_delete = False
+            tried = ScaleUpReport(result=ScaleUpResult.IN_COOLDOWN)
+        else:
+            templates = self.templates.by_group
+            report.scale_up = yield from self.scale_up.scale_up(
+                pods, simulated, templates, self.choose, scan.now_ns
+            )
+            if report.scale_up.result is ScaleUpResult.SUCCESSFUL:
+                self.last_scale_up_ns = scan.now_ns
+                report.scale_down = ScaleDownResult.IN_COOLDOWN
+            return
+        report.scale_up = None if self.options.enforce_node_group_min_size else tried
+
+    def _scale_down(self, scan: _Scan) -> Calls[None]:
+        """Find what is unneeded, and delete what may go. Source: scaleDown."""
+        report, now_ns, options = scan.report, scan.now_ns, self.options
+        deletions = self.actuator.deletions
+        chosen = candidates(
+            scan.nodes,
+            self.snapshot,
+            self.cloud,
+            options=options,
+            unneeded=self.planner.unneeded.by_name,
+            now_ns=now_ns,
+        )
+        if options.scale_down_delay_type_local:
+            chosen = without_recent(
+                chosen,
+                self.cloud,
+                (
+                    (self.state.last_scale_up, options.scale_down_delay_after_add_ns),
+                    (self.actuator.last_deleted, options.scale_down_delay_after_delete_ns),
+                    (self.actuator.last_failed, options.scale_down_delay_after_failure_ns),
+                ),
+                now_ns,
+            )
+        self.planner.update(
+            self.snapshot,
+            scan.nodes,
+            chosen,
+            deleting=deletions.running,
+            budgets=RemainingBudgets(self.cluster.budgets()),
+            controllers=controllers_of(self.cluster),
+            now_ns=now_ns,
+        )
+        if self._is_in_cooldown(scan):
+            report.scale_down = ScaleDownResult.IN_COOLDOWN
+        elif not chosen:
+            report.scale_down = ScaleDownResult.NO_CANDIDATES
+        else:
+            yield from self._delete_unneeded(scan)
+        self._report_scale_down(report)
+        if options.max_bulk_soft_taint_count:
+            in_groups = [n for n in scan.nodes if self.cloud.group_of(n.provider_id) is not None]
+            yield from update_soft_taints(
+                in_groups,
+                self.planner.unneeded.by_name,
+                limit=options.max_bulk_soft_taint_count,
+                now_ns=now_ns,
+            )
+
+    def _delete_unneeded(self, scan: _Scan) -> Calls[None]:
+        report, now_ns, snapshot = scan.report, scan.now_ns, self.snapshot
+        registered = [node for node in scan.nodes if node.name in snapshot]
+        by_group = self.actuator.deletions.by_group()
+        empty, to_drain = self.planner.nodes_to_delete(snapshot, by_group, registered)
+        started = yield from self.actuator.start(
+            empty,
+            to_drain,
+            registered=registered,
+            pods_of=lambda name: snapshot.pods_on(name) if name in snapshot else None,
+            now_ns=now_ns,
+        )
+        if started is None:
+            report.scale_down = ScaleDownResult.ERROR
+            self.last_failure_ns = now_ns
+            report.error = "nodes could not be tainted"
+        elif started:
+            report.scale_down = ScaleDownResult.NODE_DELETE_STARTED
+            report.deleting = tuple(started)
+            self.last_delete_ns = now_ns
+            self.state.recalculate()
+        else:
+            report.scale_down = ScaleDownResult.NO_NODE_DELETED
+
+    def _report_scale_down(self, report: ScanReport) -> None:
+        planner = self.planner
+        report.unneeded = {
+            name: node.since_ns for name, node in sorted(planner.unneeded.by_name.items())
+        }
+        report.unremovable = dict(sorted(planner.unremovable.reasons.items()))
+        report.utilizations = dict(sorted(planner.utilizations.items()))
+
+    def _is_in_cooldown(self, scan: _Scan) -> bool:
+        """Return whether a scale-up, a deletion or a failure is too recent for deletions."""
+        options = self.options
+        if not scan.may_delete or options.scale_down_delay_type_local:
+            return not scan.may_delete
+        return any(
+            last_ns + delay_ns > scan.now_ns
+            for last_ns, delay_ns in (
+                (self.last_scale_up_ns, options.scale_down_delay_after_add_ns),
+                (self.last_failure_ns, options.scale_down_delay_after_failure_ns),
+                (self.last_delete_ns, options.scale_down_delay_after_delete_ns),
+            )
+        )
+
+    def _list_nodes(self) -> tuple[list[ClusterNode], list[ClusterNode]]:
+        """Return all nodes, and those that are ready and not cordoned.
+
+        A node that has not got its GPU yet, or has a startup taint, is not ready whatever it says.
+        """
+        nodes: list[ClusterNode] = []
+        ready: list[ClusterNode] = []
+        for node in self.cluster.nodes():
+            if not is_ready(node.node) or node.node.unschedulable:
+                nodes.append(node)
+            elif self._lacks_gpu(node) or self._is_starting(node):
+                nodes.append(_unready(node))
+            else:
+                nodes.append(node)
+                ready.append(node)
+        return nodes, ready
+
+    def _lacks_gpu(self, node: ClusterNode) -> bool:
+        label = self.cloud.gpu_label
+        return bool(label) and label in node.node.labels and not allocatable_gpus(node.node)
+
+    def _is_starting(self, node: ClusterNode) -> bool:
+        return any(is_startup_taint(taint.key, self.options) for taint in node.node.taints)
+
+    def _clean_up(self) -> Calls[None]:
+        """Before the first scan, take off the taints of an earlier process.
+
+        Source: cleanUpIfRequired.
+        """
+        if self.has_scanned:
+            return
+        self.has_scanned = True
+        for node in self.cluster.nodes():
+            keys = {taint.key for taint in node.node.taints}
+            if TO_BE_DELETED in keys and self.cloud.group_of(node.provider_id) is not None:
+                cordon = self.options.cordon_node_before_terminating
+                yield UnmarkNode(node=node.name, taint_key=TO_BE_DELETED, uncordon=cordon)
+            if DELETION_CANDIDATE in keys and not self.options.max_bulk_soft_taint_count:
+                yield UnmarkNode(node=node.name, taint_key=DELETION_CANDIDATE)
+
+    def _delete_long_unregistered(self, now_ns: int) -> Calls[None]:
+        """Delete instances that have had no node for too long, down to their group's minimum.
+
+        Source: removeOldUnregisteredNodes.
+        """
+        force = self.options.force_delete_unregistered_nodes
+        for name, ids in self.state.long_unregistered(now_ns).items():
+            group = self.cloud.by_name[name]
+            spare = group.target - group.min_size
+            if not force and spare <= 0:
+                continue
+            chosen = _whole_or_none(group, ids if force else ids[:spare])
+            if not chosen:
+                continue
+            outcome = yield DeleteNodes(group=name, provider_ids=chosen, force=force)
+            self.state.forget_listing(name)
+            if not isinstance(outcome, Done):
+                return
+
+    def _delete_failed_instances(self) -> Calls[None]:
+        """Delete instances that could not be created. Source: deleteCreatedNodesWithErrors."""
+        deleted = False
+        force = self.options.force_delete_failed_nodes
+        for name, ids in self.state.creation_errors().items():
+            group = self.cloud.by_name.get(name)
+            chosen = () if group is None else _whole_or_none(group, sorted(ids))
+            if not chosen:
+                continue
+            outcome = yield DeleteNodes(group=name, provider_ids=chosen, force=force)
+            if isinstance(outcome, Done):
+                deleted = True
+                self.state.forget_listing(name)
+        if deleted:
+            self.state.recalculate()
+
+    def _fix_sizes(self, report: ScanReport, now_ns: int) -> Calls[bool]:
+        """Decrease targets that have promised more than is there for too long.
+
+        Source: fixNodeGroupSize.
+        """
+        fixed = False
+        for group in self.cloud.groups():
+            wrong = self.state.wrong_sizes.get(group.name)
+            if wrong is None or wrong.since_ns + group.options.max_node_provision_ns >= now_ns:
+                continue
+            missing = wrong.expected - wrong.registered
+            if missing > 0:
+                outcome = yield DecreaseTargetSize(group=group.name, delta=missing)
+                if not isinstance(outcome, Done):
+                    report.error = f"failed to decrease {group.name}: {outcome.message}"
+                    return False
+                fixed = True
+        return fixed
+
+    def _add_upcoming(self, nodes: list[ClusterNode], now_ns: int) -> list[ClusterNode]:
+        """Put nodes that are still to come into the snapshot, and take out those not started.
+
+        Return the other nodes. Upcoming nodes are ready copies of their group's template.
+        """
+        upcoming = self.state.upcoming(now_ns)
+        for name, number in upcoming.items():
+            template = self.templates.by_group.get(name)
+            for place in range(number if template is not None else 0):
+                assert template is not None, "the range is empty without one"
+                fresh = template.named(f"upcoming-{place}")
+                self.snapshot.add(fresh.node, fresh.pods)
+        not_started = self.state.not_started(upcoming)
+        for name in sorted(not_started):
+            self.snapshot.remove(name)
+        return [node for node in nodes if node.name not in not_started]
+
+    def _raise_to_minimum(self, scan: _Scan, simulated: list[ClusterNode]) -> Calls[None]:
+        """Raise groups that are below their minimum."""
+        templates = self.templates.by_group
+        tried = yield from self.scale_up.scale_up_to_min_size(simulated, templates, scan.now_ns)
+        scan.report.min_size_scale_up = tried
+        if tried.result is ScaleUpResult.SUCCESSFUL:
+            self.last_scale_up_ns = scan.now_ns
+
+
+def _are_new(pods: Iterable[ClusterPod], now_ns: int) -> bool:
+    """Return whether all pods have just come, or those with GPUs lately. Source: allPodsAreNew."""
+    ages = [pod.pod.creation_ns for pod in pods]
+    gpu_ages = [pod.pod.creation_ns for pod in pods if requests_gpu(pod.pod.spec)]
+    if min(*ages, now_ns, now_ns) + NEW_PODS_NS > now_ns:
+        return True
+    return bool(gpu_ages) and min(*gpu_ages, now_ns) + NEW_GPU_PODS_NS > now_ns
+
+
+def _unready(node: ClusterNode) -> ClusterNode:
+    """Return a copy of a node that says that it is not ready. Source: GetUnreadyNodeCopy."""
+    said = Condition(type="Ready", status="False", last_transition_ns=node.creation_ns)
+    others = (condition for condition in node.node.conditions if condition.type != "Ready")
+    return replace(node, node=replace(node.node, conditions=(said, *others)))
+
+
+def _whole_or_none(group: NodeGroup, ids: list[str]) -> tuple[str, ...]:
+    """Return which instances to delete: of a group that goes as one, all or none.
+
+    Source: overrideNodesToDeleteForZeroOrMax.
+    """
+    options = group.options
+    if not options.zero_or_max_node_scaling:
+        return tuple(ids)
+    everything = tuple(instance.provider_id for instance in group.instances)
+    whole = len(everything) == len(ids) or not options.allow_non_atomic_scale_up_to_max
+    return everything if whole else ()
