@@ -47,6 +47,7 @@ from replay.world.loop.replay import Limits, Replay, ReplayEnd
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration
+from services.kube.time import format_duration
 from services.rpc.server import calm
 from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Delivery, SpanSink
@@ -268,11 +269,25 @@ class _Attempt:
         session = sessions[error.service] or scheduler
         return session.invalid(error.field, error.problem, time_ns=error.time_ns, about=about)
 
+    def _note_ungiven_tick(self) -> None:
+        """Note the tick that a finished replay owes the scheduler.
+
+        Ours requests those of its queue's flushes alone, which help no pod that has been tried.
+        """
+        replay = self.replay
+        due_ns, start_ns = replay.ungiven_tick_ns, replay.source.first_ns
+        is_ours = not self._settings.scheduler_address
+        if due_ns is None or is_ours or self.end is not ReplayEnd.FINISHED:
+            return
+        due, end = (format_duration(at_ns - start_ns) for at_ns in (due_ns, replay.now_ns))
+        replay.journal.note("tick", _TICK_NOT_GIVEN.format(due, end, due))
+
     def summary(self, end_ns: int) -> Summary:
         """Return the figures of the run, which ended at `end_ns`."""
         not_audited = self._not_audited or (self._audit.stopped if self._audit else "")
         if not_audited:
             self.replay.journal.note("audit", _NOT_AUDITED.format(not_audited))
+        self._note_ungiven_tick()
         return summarize(
             self.recorder.tally,
             run=str(self._settings.run_path or self._run.path),
@@ -290,6 +305,11 @@ class _Attempt:
         )
 
 
+_TICK_NOT_GIVEN = (
+    "the scheduler requested a tick {} after the start of the trace, and the replay ended at {}: "
+    "pods that were tried, or had 10 minutes for it, since the cluster last changed do not keep it "
+    "going; --until {} plays on"
+)
 _NOT_AUDITED = (
     "the scheduler's placements are not checked by our filters, or not all of them: {}. Invalid "
     "ones are found only where a kubelet rejects the pod"

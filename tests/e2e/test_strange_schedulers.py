@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
+from reprieve.scheduler.v1beta1.scheduler_service_pb2 import RunRoundRequest, RunRoundResponse
 from tests.e2e.commands import SERVICE, reprieve
 from tests.e2e.strange_services import (
     NODE,
     Fault,
+    StrangeScheduler,
     crash,
     foreign_session,
     garbage,
@@ -23,6 +26,7 @@ from tests.e2e.strange_services import (
     of_mebibytes,
     silent,
     strange_scheduler,
+    strange_service,
     unknown_node,
     wrong_sequence,
 )
@@ -108,6 +112,41 @@ def test_a_refused_decision_lets_the_run_end_and_is_named_then(trace: Path) -> N
         pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in json.loads(shown)["items"]
     }
     assert nodes == {"first": NODE, "second": None, "third": NODE}
+
+
+class LateScheduler(StrangeScheduler):
+    """Finds no room, and wants to look again an hour after the start."""
+
+    def answer(self, data: bytes) -> tuple[int, Message]:
+        """Return the outcomes of a round."""
+        number, response = super().answer(data)
+        assert isinstance(response, RunRoundResponse)
+        outcomes = response.rounds[0]
+        for outcome in outcomes.outcomes:
+            outcome.unschedulable.SetInParent()
+        if RunRoundRequest.FromString(data).round.time_ns < 60 * MINUTE_NS:
+            outcomes.next_wakeup_time_ns = 60 * MINUTE_NS
+        return number, response
+
+
+def test_a_tick_that_a_run_ends_before_is_a_note(trace: Path) -> None:
+    """It names the time to play on to, and there the tick is given."""
+    with strange_service(LateScheduler, garbage, at=0) as address:
+        options = ("--scheduler", address, "--no-eviction", "--run", "run", "--force")
+        said = " ".join(reprieve(trace.parent, "replay", str(trace), *options).stdout.split())
+        assert (
+            "the scheduler requested a tick 1h0m0s after the start of the trace, and the replay "
+            "ended at 2m0s: pods that were tried"
+        ) in said
+        assert "--until 1h0m0s plays on" in said
+        options = (*options, "--until", "1h0m0s")
+        said = " ".join(reprieve(trace.parent, "replay", str(trace), *options).stdout.split())
+        assert "requested a tick" not in said
+    rounds = reprieve(trace.parent, "export", "run", "--rounds").stdout
+    assert json.loads(rounds.splitlines()[-1])["round"]["events"][-1] == {
+        "timeNs": str(60 * MINUTE_NS),
+        "tick": {},
+    }
 
 
 @pytest.mark.parametrize("fault", [silent, crash, garbage])

@@ -131,6 +131,14 @@ class Replay:
         """Return the number of rounds so far."""
         return self.stream.count
 
+    @property
+    def ungiven_tick_ns(self) -> int | None:
+        """Return when the tick is due that the scheduler has requested and not received yet.
+
+        None where no pod is pending: a tick brings nothing but another try.
+        """
+        return self._wakeup_ns if self.cluster.pending else None
+
     def run(self, records: Iterable[trace_pb2.Record], limits: Limits) -> ReplayEnd:
         """Replay the trace and return why the replay ended.
 

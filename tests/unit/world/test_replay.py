@@ -280,6 +280,15 @@ def test_what_is_planned_for_a_pod_that_has_gone_does_not_keep_a_replay_going() 
     assert (end, replay.now_ns, ticks(scheduler)) == (ReplayEnd.FINISHED, 30 * S, [30])
 
 
+def test_the_tick_that_a_replay_ends_before_is_named() -> None:
+    """It is that of the last answer; where no pod is pending, it would bring nothing."""
+    records = [create(make_node()), create_pod(make_pod())]
+    _, replay, end = play(tick_script(30), records)
+    assert (end, replay.now_ns, replay.ungiven_tick_ns) == (ReplayEnd.FINISHED, 0, 30 * S)
+    _, replay, _ = play(tick_script(30), [*records, at(S, delete("Pod", "p", grace_s=0))])
+    assert replay.ungiven_tick_ns is None
+
+
 def test_retries_that_cannot_succeed_give_way_to_what_is_planned() -> None:
     """A pod of three days: after ten minutes of retries the replay jumps to its end."""
     days = 3 * 86_400
