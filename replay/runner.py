@@ -49,6 +49,7 @@ from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration
 from services.kube.time import format_duration
 from services.rpc.server import calm
+from services.rpc.version import IMPLEMENTATION
 from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Delivery, SpanSink
 
@@ -276,7 +277,7 @@ class _Attempt:
         """
         replay = self.replay
         due_ns, start_ns = replay.ungiven_tick_ns, replay.source.first_ns
-        is_ours = not self._settings.scheduler_address
+        is_ours = self._services.scheduler.opened.implementation == IMPLEMENTATION
         if due_ns is None or is_ours or self.end is not ReplayEnd.FINISHED:
             return
         due, end = (format_duration(at_ns - start_ns) for at_ns in (due_ns, replay.now_ns))

@@ -230,13 +230,17 @@ class QueueClientSession:
         answer = self._link.complete(await self.stream.read())
         sent = self._unread.popleft()
         if wrong := _wrong(answer, sent):
-            raise self._link.answers_wrongly(wrong)
+            raise self.answers_wrongly(wrong)
         if answer.applied < sent.applied_min:
             raise UnavailableError(
                 f"the scheduling queue at {self._link.address} applied {answer.applied} operations "
                 f"of {sent.applied_min}, none of which it may refuse"
             )
         return answer
+
+    def answers_wrongly(self, problem: str) -> UnavailableError:
+        """Return the refusal for an answer that breaks the contract."""
+        return self._link.answers_wrongly(problem)
 
     async def state(self) -> queue_pb2.QueueState:
         """Return the queue's whole state, with all that was sent before.

@@ -193,10 +193,9 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> SchedulerSession:
         """Return a new session. Raises FieldError; UnavailableError if the queue is at fault."""
         if queue.config.rules not in QUEUE_TRAITS:
-            raise UnavailableError(
-                f"the scheduling queue answers wrongly: config.rules: {queue.config.rules!r} is "
-                f"not one of {', '.join(sorted(QUEUE_TRAITS))}"
-            )
+            served = ", ".join(sorted(QUEUE_TRAITS))
+            problem = f"config.rules: {queue.config.rules!r} is not one of {served}"
+            raise queue.answers_wrongly(problem)
         connect = None if config.recorded_extenders else partial(connected, file, self._allowed)
         extenders = SessionExtenders(file.extenders, connect)
         try:

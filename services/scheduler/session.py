@@ -21,7 +21,7 @@ from typing import TypeVar
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.framework.plugins.in_tree import SERVED, Registry
-from services.rpc.errors import FieldError, UnavailableError, shown_to_callers
+from services.rpc.errors import FieldError, shown_to_callers
 from services.rpc.limits import UNLIMITED, Limits
 from services.rpc.parts import PART_BYTES
 from services.scheduler.ahead.heads import ForeseenHeads
@@ -222,9 +222,8 @@ class SchedulerSession:
             return
         for index, head in enumerate(self._heads):
             if head.pop.uid not in self.core.pods:
-                raise UnavailableError(
-                    f"the scheduling queue answers wrongly: heads[{index}].pop.uid: "
-                    f"{head.pop.uid!r}: no pod has this uid"
+                raise self.queue.answers_wrongly(
+                    f"heads[{index}].pop.uid: {head.pop.uid!r}: no pod has this uid"
                 )
 
     # What a checkpoint keeps beside the core

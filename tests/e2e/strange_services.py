@@ -1,7 +1,7 @@
 """Services that answer rightly, until the request that they answer wrongly.
 
 The scheduler binds every pod to the one node, the eviction service finds no node under pressure,
-and the queue has no pods.
+and of the queues one has no pods, and one has all of them.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from grpc_status import rpc_status
 
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction_rpc
+from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2 as queue_rpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
 from services.rpc.errors import SessionExpiredError
 from services.rpc.interceptors.statuses import status_of
+from tests.conformance_mutants.small_queue import SmallQueue
 
 NODE = "node-a"
 _UNKNOWN_FIELD = bytes([0xFA, 0x7F])
@@ -143,6 +145,25 @@ class StrangeQueue(StrangeService):
         request = queue_rpc.ApplyRequest.FromString(data)
         number = request.stamp.sequence
         return number, queue_rpc.ApplyResponse(sequence=number, applied=len(request.operations))
+
+
+class WorkingQueue(StrangeService):
+    """Keeps the rules of a queue, in one session after the other."""
+
+    stream = "StreamingApply"
+    _config = queue_pb2.QueueConfig(rules="v1.34")
+    session = queue_rpc.Session(session_id="s1", config=_config).SerializeToString()
+    _core: SmallQueue
+
+    def answer(self, data: bytes) -> tuple[int, Message]:
+        """Apply a batch."""
+        request = queue_rpc.ApplyRequest.FromString(data)
+        number = request.stamp.sequence
+        if number == 1:
+            self._core = SmallQueue(self._config, None)
+        response = self._core.apply(request)
+        response.sequence = number
+        return number, response
 
 
 @contextmanager

@@ -139,8 +139,8 @@ def test_a_tick_that_a_run_ends_before_is_a_note(trace: Path) -> None:
             "ended at 2m0s: pods that were tried"
         ) in said
         assert "--until 1h0m0s plays on" in said
-        options = (*options, "--until", "1h0m0s")
-        said = " ".join(reprieve(trace.parent, "replay", str(trace), *options).stdout.split())
+        arguments = ("replay", str(trace), *options, "--until", "1h0m0s")
+        said = " ".join(reprieve(trace.parent, *arguments).stdout.split())
         assert "requested a tick" not in said
     rounds = reprieve(trace.parent, "export", "run", "--rounds").stdout
     assert json.loads(rounds.splitlines()[-1])["round"]["events"][-1] == {

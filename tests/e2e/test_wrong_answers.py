@@ -222,9 +222,9 @@ def test_an_eviction_services_answers(services: EmbeddedServices, tmp_path: Path
 
 
 @contextmanager
-def scheduler_of(queue: str) -> Iterator[str]:
+def scheduler_of(queue: str, *options: str) -> Iterator[str]:
     """Start a scheduler that asks the queue at an address, and yield its own."""
-    command = [sys.executable, "-m", "services.scheduler", "--queue", queue]
+    command = [sys.executable, "-m", "services.scheduler", "--queue", queue, *options]
     process = subprocess.Popen(
         [*command, "--listen", "127.0.0.1:0", "--no-warm-up"],
         cwd=ROOT,

@@ -38,6 +38,10 @@ class Link:
         """Close a session."""
         self.open_now -= 1
 
+    def answers_wrongly(self, problem: str) -> UnavailableError:
+        """Return the refusal for an answer that breaks the contract."""
+        return UnavailableError(f"it answers wrongly: {problem}")
+
 
 def create(servicer: SchedulerServicer, config: scheduler_pb2.SchedulerConfig) -> str:
     """Create a session and return its name."""
