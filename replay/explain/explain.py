@@ -13,12 +13,14 @@ from replay.errors import BackendError, RunError
 from replay.explain.explanation import (
     LaterDecision,
     PodExplanation,
+    RejectionReason,
     decided,
     eviction_of,
     later_decisions,
     place_in_queue,
     preemption_of,
     refused_nodes,
+    rejection_of,
     runner_up_of,
     scored_node,
 )
@@ -50,8 +52,8 @@ def explain(
     """
     manifest = run.manifest()
     target = _with_cost(find_target(run, query), manifest)
-    if target.entry is None and target.eviction is not None:
-        return _created_bound(run, target, target.eviction, top)
+    if target.entry is None and (target.eviction or target.rejection) is not None:
+        return _created_bound(run, target, top)
     with contextlib.ExitStack() as stack:
         named = manifest.scheduler_address
         if named and (address == named or (not address and local_server(named))):
@@ -127,9 +129,7 @@ def _explained(
     return _explanation(run, manifest, target, result, rerun, top)
 
 
-def _created_bound(
-    run: RunDirectory, target: ExplainTarget, evicted: trace_pb2.Decision, top: int
-) -> PodExplanation:
+def _created_bound(run: RunDirectory, target: ExplainTarget, top: int) -> PodExplanation:
     return PodExplanation(
         run=str(run.path),
         start_ns=target.start_ns,
@@ -138,7 +138,8 @@ def _created_bound(
         at_ns=target.life.created_ns,
         decision="came bound",
         node=target.life.node_name,
-        eviction=eviction_of(evicted, top),
+        eviction=eviction_of(target.eviction, top) if target.eviction is not None else None,
+        rejection=_rejection(run, target),
         afterwards=_afterwards(target, top),
     )
 
@@ -225,9 +226,24 @@ def _explanation(
             else None
         ),
         eviction=eviction_of(target.eviction, top) if target.eviction is not None else None,
+        rejection=_rejection(run, target),
         afterwards=_afterwards(target, top),
         notes=tuple(_notes(manifest, rerun.implementation, bind, len(evaluation.nodes))),
     )
+
+
+def _rejection(run: RunDirectory, target: ExplainTarget) -> RejectionReason | None:
+    """Return why its kubelet rejected the pod, and which pod its controller made in its place."""
+    if target.rejection is None:
+        return None
+    owner, since = target.life.owner, target.rejection.sequence
+    replacement = None
+    if owner is not None:
+        later = (entry for entry in run.decisions() if entry.sequence > since)
+        made = (entry for entry in later if entry.observed.HasField("created"))
+        of_owner = (entry for entry in made if entry.observed.created.owner.uid == owner.uid)
+        replacement = next(of_owner, None)
+    return rejection_of(target.rejection, owner, replacement)
 
 
 def _afterwards(target: ExplainTarget, top: int) -> tuple[LaterDecision, ...]:

@@ -195,12 +195,29 @@ class EvictionReason:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RejectionReason:
+    """Why the pod's kubelet did not admit it, by which the pod has failed for good.
+
+    owner: kind, namespace and name of what a controller made it for, "" for any other pod, which
+    nothing replaces. replacement: the next pod that was made for it, "" if none was in the run.
+    """
+
+    at_ns: int
+    node: str
+    reason: str
+    message: str
+    owner: str
+    replacement: str
+    replaced_ns: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation:
     """Why a pod's attempt had its result.
 
     decision: "scheduled", "nominated", "unschedulable", "failed", "not tried", or "came bound" for
-    a pod that was created with its node, where only an eviction is explained. node: the chosen or
-    nominated one.
+    a pod that was created with its node, of which an eviction or a rejection is explained. node:
+    the chosen or nominated one.
     message: kube-scheduler's. refused_binding: why the cluster did not carry a binding out.
     gates: scheduling gates of a pod that was not tried.
     evaluated_nodes: the number that the attempt filtered; 0 if no node was chosen.
@@ -235,6 +252,7 @@ class PodExplanation:
     preemption: PreemptionReason | None = None
     waiting: QueuePlace | None = None
     eviction: EvictionReason | None = None
+    rejection: RejectionReason | None = None
     afterwards: tuple[LaterDecision, ...] = ()
     notes: tuple[str, ...] = field(default=())
 
@@ -427,6 +445,24 @@ def eviction_of(entry: trace_pb2.Decision, top: int) -> EvictionReason:
     )
 
 
+def rejection_of(
+    entry: trace_pb2.Decision,
+    owner: meta_pb2.ObjectReference | None,
+    replacement: trace_pb2.Decision | None,
+) -> RejectionReason:
+    """Read a `rejected` entry of the log, with the entry of the pod that was made in its place."""
+    rejected = entry.observed.rejected
+    return RejectionReason(
+        at_ns=entry.time_ns,
+        node=rejected.node_name,
+        reason=rejected.reason,
+        message=rejected.message,
+        owner=f"{owner.kind} {_key(owner)}" if owner is not None else "",
+        replacement=_key(replacement.observed.object) if replacement is not None else "",
+        replaced_ns=replacement.time_ns if replacement is not None else None,
+    )
+
+
 def _ranked(place: eviction_pb2.RankedPod) -> PodRank:
     return PodRank(
         pod=f"{place.pod.namespace}/{place.pod.name}",
@@ -461,6 +497,8 @@ def _later(observed: trace_pb2.Observed) -> str:
             return f"container {killed.container} OOM-killed at the limit of {killed.limit_of}"
         case "nominated" if not observed.nominated.node_name:
             return "its nomination was cleared"
+        case "invalid_placement" if observed.invalid_placement.found_by == "kubelet":
+            return ""  # its entry `rejected` follows
         case "invalid_placement":
             broken = observed.invalid_placement.violations
             return f"its node does not take it: {_broken(broken)}"

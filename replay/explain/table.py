@@ -13,6 +13,7 @@ from replay.explain.explanation import (
     PodExplanation,
     PreemptionReason,
     RefusedNodes,
+    RejectionReason,
     ScoredNode,
 )
 from replay.results import durations
@@ -47,6 +48,8 @@ def print_explanation(explanation: PodExplanation, console: Console) -> None:
     _print_waiting(explanation, console)
     if explanation.eviction is not None:
         print_eviction(explanation.eviction, explanation.pod, explanation.start_ns, console)
+    if explanation.rejection is not None:
+        print_rejection(explanation.rejection, explanation.start_ns, console)
     _print_afterwards(explanation, console)
     for note in explanation.notes:
         _print(console, escape(f"Note: {note}."))
@@ -214,6 +217,26 @@ def print_table(title: str, table: Table, console: Console) -> None:
     """Print a title in bold, then the table."""
     _print(console, f"\n[bold]{title}[/]")
     _print(console, table)
+
+
+def print_rejection(rejection: RejectionReason, start_ns: int, console: Console) -> None:
+    """Print why a kubelet did not admit a pod, and what becomes of it."""
+    at = durations.simulated(rejection.at_ns - start_ns)
+    node, reason = escape(rejection.node), escape(rejection.reason)
+    _print(console, f"\n[bold]Rejected at {at}[/] by the kubelet of [bold]{node}[/]: {reason}")
+    _print(console, escape(rejection.message))
+    _print(
+        console, escape(f"the pod has failed for good, and {_what_follows(rejection, start_ns)}")
+    )
+
+
+def _what_follows(rejection: RejectionReason, start_ns: int) -> str:
+    if not rejection.owner:
+        return "nothing replaces it: no controller made it"
+    if rejection.replaced_ns is None:
+        return f"the run has no later pod of {rejection.owner}"
+    at = durations.simulated(rejection.replaced_ns - start_ns)
+    return f"the next pod of {rejection.owner} is {rejection.replacement}, made at {at}"
 
 
 def print_eviction(eviction: EvictionReason, pod: str, start_ns: int, console: Console) -> None:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 from replay.errors import RunError
 from replay.results import durations
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import HISTORY
-from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
+_Kind = Literal["evicted", "rejected", "created"]
 _NEAR = 3
 _SHOWN = 5
 
@@ -66,10 +68,21 @@ class PodLife:
 
     def eviction_until(self, until_ns: int | None) -> trace_pb2.Decision | None:
         """Return the entry of the pod's eviction, None if it was not evicted until then."""
+        return self._first("evicted", until_ns)
+
+    def rejection_until(self, until_ns: int | None) -> trace_pb2.Decision | None:
+        """Return the entry of its kubelet's rejection, None if it was not rejected until then."""
+        return self._first("rejected", until_ns)
+
+    @property
+    def owner(self) -> meta_pb2.ObjectReference | None:
+        """Return the object for which a controller made the pod, None for another pod."""
+        created = self._first("created", None)
+        return created.observed.created.owner if created is not None else None
+
+    def _first(self, kind: _Kind, until_ns: int | None) -> trace_pb2.Decision | None:
         for entry in self.entries:
-            if entry.observed.HasField("evicted") and (
-                until_ns is None or entry.time_ns <= until_ns
-            ):
+            if entry.observed.HasField(kind) and (until_ns is None or entry.time_ns <= until_ns):
                 return entry
         return None
 
@@ -85,9 +98,9 @@ class ExplainTarget:
 
     entry: the attempt's, None if the pod was not tried. ahead: attempts that the log has before
     it at the same moment. until_ns: the moment at which the pod's place in the queue is looked up;
-    None: right after the attempt. eviction: the pod's eviction up to the moment of the query, None
-    without one. cost_ns: how long before its entry the attempt was decided, where cycles and
-    bindings cost time; `ahead` is 0 then.
+    None: right after the attempt. eviction, rejection: of the pod by a kubelet, up to the moment of
+    the query, None without one. cost_ns: how long before its entry the attempt was decided, where
+    cycles and bindings cost time; `ahead` is 0 then.
     """
 
     life: PodLife
@@ -96,6 +109,7 @@ class ExplainTarget:
     start_ns: int
     until_ns: int | None
     eviction: trace_pb2.Decision | None = None
+    rejection: trace_pb2.Decision | None = None
     cost_ns: int = 0
 
     @property
@@ -131,13 +145,13 @@ def find_target(run: RunDirectory, query: ExplainQuery) -> ExplainTarget:
     life = _chosen(query, lives, start_ns, until_ns)
     ahead = _read_entries(run, life)
     tried = life.attempts
-    evicted = life.eviction_until(asked_ns)
+    evicted, rejected = life.eviction_until(asked_ns), life.rejection_until(asked_ns)
     if query.attempt:
         entry: trace_pb2.Decision | None = _numbered(life, tried, query.attempt)
     else:
         entry = next((entry for entry in reversed(tried) if entry.time_ns <= until_ns), None)
         is_over = bool(life.node_name) or (life.removed_ns or until_ns + 1) <= until_ns
-        if entry is None and evicted is None and is_over:
+        if entry is None and evicted is None and rejected is None and is_over:
             raise RunError(_why_none(life, start_ns))
     return ExplainTarget(
         life=life,
@@ -146,6 +160,7 @@ def find_target(run: RunDirectory, query: ExplainQuery) -> ExplainTarget:
         start_ns=start_ns,
         until_ns=None if query.attempt else until_ns,
         eviction=evicted,
+        rejection=rejected,
     )
 
 

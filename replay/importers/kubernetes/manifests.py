@@ -65,6 +65,7 @@ _POD_FIELDS = frozenset(
         "hostNetwork",
         "nodeName",
         "nodeSelector",
+        "os",
         "overhead",
         "preemptionPolicy",
         "priority",

@@ -9,7 +9,7 @@ ValidateDeploymentUpdate, ValidateReplicaSetUpdate (immutable selectors: pkg/reg
 ValidateUpdate of the strategies), ValidateDaemonSetSpec, ValidateStatefulSetSpec,
 ValidateStatefulSetUpdate, ValidateRollingUpdateDeployment; pkg/apis/batch/validation/validation.go,
 ValidateJobSpecUpdate, validatePodTemplateUpdate, validateCompletions; pkg/apis/core/validation,
-validateContainerResourceRequirements, validateHostNetwork; pkg/apis/policy/validation,
+validateContainerResourceRequirements, validateHostNetwork, validateOS; pkg/apis/policy/validation,
 ValidatePodDisruptionBudgetSpec.
 """
 
@@ -104,6 +104,7 @@ def _refuse_invalid(carried: KubernetesObject) -> None:
     if kind in ("job", "cron_job") and template.spec.restart_policy in ("", "Always"):
         policy = template.spec.restart_policy or "Always"
         _refuse_policy(path, policy, '"OnFailure", "Never"')
+    _refuse_os(template.spec, path)
     _refuse_ports(template.spec, path)
     refuse_above_limits(template.spec, path)
     for field, resources in _resources(template.spec, path):
@@ -129,6 +130,17 @@ def _refuse_standstill(spec: workloads_pb2.DeploymentSpec) -> None:
 def _refuse_policy(path: str, policy: str, supported: str) -> None:
     text = f'Unsupported value: "{policy}": supported values: {supported}'
     raise FieldError(f"{path}.restartPolicy", text)
+
+
+def _refuse_os(spec: pod_pb2.PodSpec, path: str) -> None:
+    if not spec.HasField("os"):
+        return
+    if not spec.os.name:
+        raise FieldError(f"{path}.os.name", "Required value: cannot be empty")
+    if spec.os.name not in ("linux", "windows"):
+        supported = '"linux", "windows"'
+        text = f'Unsupported value: "{spec.os.name}": supported values: {supported}'
+        raise FieldError(f"{path}.os", text)
 
 
 def _refuse_ports(spec: pod_pb2.PodSpec, path: str) -> None:

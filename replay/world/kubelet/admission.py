@@ -18,7 +18,8 @@ this check upstream, and a pod without one is rejected as UnexpectedAdmissionErr
 does not tell such resources from others, so here it is OutOf and the resource's name.
 
 Source: kubernetes v1.34 pkg/kubelet/lifecycle/predicate.go, predicateAdmitHandler.Admit,
-generalFilter, removeMissingExtendedResources, rejectPodAdmissionBasedOnOSSelector;
+generalFilter, removeMissingExtendedResources, rejectPodAdmissionBasedOnOSSelector,
+rejectPodAdmissionBasedOnOSField;
 pkg/scheduler/scheduler.go, AdmissionCheck; plugins/noderesources/fit.go, fitsRequest;
 pkg/kubelet/kubelet_pods.go, filterOutInactivePods.
 """
@@ -66,7 +67,13 @@ PREDICATES = {
     "TaintToleration": "node(s) had taints that the pod didn't tolerate",
 }
 """The other reasons, with the text of the plugin of the same name."""
-OS_DIFFERS = "PodOSSelectorNodeLabelDoesNotMatch"
+OS_REASONS = {
+    "PodOSSelectorNodeLabelDoesNotMatch": (
+        "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
+    ),
+    "PodOSNotSupported": "Failed to admit pod as the OS field doesn't match node OS",
+}
+"""The reasons of another operating system, by the pod's label and by its spec, with their texts."""
 _SPECS_MAX = 65_536
 _FIRST = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
@@ -114,10 +121,8 @@ class Unfit(NamedTuple):
         if self.shortages:
             return self.shortages[0].rejection()
         name = self.predicates[0]
-        if name == OS_DIFFERS:
-            return Rejection(
-                name, "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label"
-            )
+        if name in OS_REASONS:
+            return Rejection(name, OS_REASONS[name])
         return Rejection(name, f"Predicate {name} failed: {PREDICATES[name]}")
 
 
@@ -174,8 +179,8 @@ class KubeletAdmission:
             return None
         seen = self._up_to_date(message)
         spec = self._specs.spec(pod.message.spec)
-        if _os_differs(pod.message, seen.node):
-            return Unfit((), (OS_DIFFERS,))
+        if reason := _other_os(pod.message, seen.node):
+            return Unfit((), (reason,))
         claim = self._claim_of(spec)
         shortages = tuple(_shortages(claim.amounts, seen))
         predicates = tuple(_predicates(spec, claim.ports, seen))
@@ -304,10 +309,17 @@ def _shortages(wanted: Mapping[str, int], seen: _Node) -> Iterator[Shortage]:
             yield Shortage(name, amount, used, capacity)
 
 
-def _os_differs(pod: pod_pb2.Pod, node: Node) -> bool:
-    """Return whether a pod's label names another operating system than the node's, or Linux."""
-    os_name = pod.metadata.labels.get(OS_LABEL)
-    return os_name is not None and os_name != node.labels.get(OS_LABEL, "linux")
+def _other_os(pod: pod_pb2.Pod, node: Node) -> str:
+    """Return the reason if a pod names another operating system than its node's, "" if it does not.
+
+    A kubelet knows its own; here it is what the node's label says, and Linux without one.
+    """
+    wanted = pod.metadata.labels.get(OS_LABEL)
+    by_label, by_spec = OS_REASONS
+    node_os = node.labels.get(OS_LABEL, "linux")
+    if wanted is not None and wanted != node_os:
+        return by_label
+    return by_spec if pod.spec.HasField("os") and pod.spec.os.name != node_os else ""
 
 
 def _predicates(spec: PodSpec, ports: tuple[HostPort, ...], seen: _Node) -> Iterator[str]:

@@ -59,6 +59,14 @@ _PORTS = [{"name": "main", "ports": [{"containerPort": 80, "hostPort": 81}]}]
             'spec.template.spec.restartPolicy: Unsupported value: "Always": supported values: "OnF',
         ),
         (
+            _manifest("Deployment", template=_template(os={"name": "plan9"})),
+            'spec.template.spec.os: Unsupported value: "plan9": supported values: "linux", "win',
+        ),
+        (
+            _manifest("Deployment", template=_template(os={})),
+            "spec.template.spec.os.name: Required value: cannot be empty",
+        ),
+        (
             _manifest("Deployment", template=_template(hostNetwork=True, containers=_PORTS)),
             "spec.template.spec.containers[0].ports[0].hostPort: Invalid value: 81: must match",
         ),

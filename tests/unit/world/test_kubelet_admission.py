@@ -30,6 +30,13 @@ def pod(name: str, cpu: str = "1", **more: str) -> builders.PodBuilder:
     return made.container("c", requests={"cpu": cpu, **more})
 
 
+def for_os(name: str, cpu: str = "1") -> pod_pb2.Pod:
+    """Return a pod that needs an operating system."""
+    message = pod("b", cpu).message()
+    message.spec.os.name = name
+    return message
+
+
 def world(*pods: pod_pb2.Pod) -> World:
     """Return a world with node "n" of 4 CPUs, to which the pods are bound one after the other."""
     made = World()
@@ -76,6 +83,7 @@ def test_a_pod_that_exceeds_the_nodes_cpu_is_rejected_and_holds_no_room() -> Non
             pod("b", "9").labels({"kubernetes.io/os": "windows"}).message(),
             "PodOSSelectorNodeLabelDoesNotMatch",
         ),
+        (for_os("windows", "9"), "PodOSNotSupported"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
@@ -90,6 +98,27 @@ def test_the_reason_is_that_of_the_first_predicate_that_fails(
     add(made, message)
     assert verdict(made, "a") == ("Running", "")
     assert verdict(made, "b") == ("Failed", reason)
+
+
+@pytest.mark.parametrize(
+    ("node_os", "pod_os", "expected"),
+    [
+        ("", "linux", ("Running", "")),
+        ("windows", "windows", ("Running", "")),
+        ("windows", "linux", ("Failed", "PodOSNotSupported")),
+    ],
+)
+def test_the_nodes_operating_system_is_its_labels_and_linux_without_one(
+    node_os: str, pod_os: str, expected: tuple[str, str]
+) -> None:
+    """A trace has the label of a kubelet, and not its operating system."""
+    made = World()
+    node = builders.make_node("n").capacity(cpu="4")
+    if node_os:
+        node.label("kubernetes.io/os", node_os)
+    made.feed(0, create(node.message()))
+    add(made, for_os(pod_os))
+    assert verdict(made, "b") == expected
 
 
 def test_a_pod_beyond_the_nodes_places_is_rejected() -> None:
