@@ -61,7 +61,7 @@ def write(value: object, hooks: Mapping[type, Write] = _NONE) -> bytes:
     An instance of a class in `hooks` is written as what its hook returns. Values are written depth
     first in the order of the fields, so that hooks may append to a list that is written later.
     """
-    writers: dict[type, Write] = {bytes: bytes.hex, MappingProxyType: dict, **hooks}
+    writers: dict[type, Write] = {bytes: bytes.hex, MappingProxyType: dict, set: sorted, **hooks}
 
     def default(value: object) -> object:
         kind = type(value)
@@ -171,7 +171,10 @@ class Reading:
             return _row([self._reader(argument) for argument in arguments])
         if origin in {tuple, Sequence}:
             return _list(self._reader(arguments[0]))
-        if origin is Mapping:
+        if origin in {list, set}:
+            listed, kind = _list(self._reader(arguments[0])), origin
+            return lambda data: kind(listed(data))
+        if origin in {Mapping, dict}:
             return _mapping(self._reader(arguments[0]), self._reader(arguments[1]))
         if issubclass(kind, Enum):
             return _choice(kind)

@@ -68,6 +68,7 @@ _SERVICES = {
     "queue": "The scheduling queue.",
     "scheduler": "The scheduler, with its preemptor.",
     "eviction": "Node-pressure eviction for many nodes.",
+    "autoscaler": "The cluster autoscaler: node groups that grow and shrink.",
 }
 _COMPLETE = "_REPRIEVE_COMPLETE"
 """The variable by which a shell asks for completions."""

@@ -31,6 +31,7 @@ _KINDS = {
     "queue": session_pb2.SERVICE_KIND_QUEUE,
     "scheduler": session_pb2.SERVICE_KIND_SCHEDULER,
     "eviction": session_pb2.SERVICE_KIND_EVICTION,
+    "autoscaler": session_pb2.SERVICE_KIND_AUTOSCALER,
 }
 """The services by their short names."""
 

@@ -1,14 +1,25 @@
-"""The autoscaler's scans against what upstream's own code did, in a scripted cluster."""
+"""The autoscaler's scans against what upstream's own code did, in a scripted cluster.
+
+They are played through its service, which here is reached without a socket.
+"""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
+import grpc
 import pytest
 
 from replay.conform.autoscaler.cluster import Json
-from replay.conform.autoscaler.loop import difference, play
-from tests.autoscaler_driver import CoreAutoscaler
+from replay.conform.autoscaler.loop import Carry, difference, play
+from replay.conform.autoscaler.session import SessionAutoscaler
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2_grpc
+from services.autoscaler.servicer import AutoscalerServicer
+from services.rpc.client import channel
+from services.rpc.local import LocalServer
 from tests.vectors import read_vectors
 
 GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden"
@@ -17,17 +28,53 @@ VECTORS = [
     for path in sorted(GOLDEN.glob("autoscaler-loop-*.jsonl.gz"))
     for vector in read_vectors(path)
 ]
+MOVED = VECTORS[::7]
+"""Scripts that are played with a checkpoint after every scan."""
+
+
+class MovingAutoscaler(SessionAutoscaler):
+    """One that goes on in a restored session after every scan."""
+
+    def scan(self, at_ms: int, carry: Carry) -> Json:
+        """Scan, and go on in another session."""
+        report = super().scan(at_ms, carry)
+        self.move()
+        return report
+
+
+@pytest.fixture(scope="module", name="service")
+def service_fixture() -> Iterator[grpc.Channel]:
+    """Yield a channel to a service of this process."""
+    with asyncio.Runner() as runner:
+        server = LocalServer(runner.get_loop())
+        autoscaler_service_pb2_grpc.add_AutoscalerServiceServicer_to_server(
+            AutoscalerServicer(), cast("grpc.aio.Server", server)
+        )
+        opened = channel(server.address)
+        yield opened
+        opened.close()
+        server.close()
 
 
 @pytest.mark.skipif(not VECTORS, reason="no ../shared/golden")
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
-def test_scans_decide_what_upstream_decides(vector: Json) -> None:
+def test_scans_decide_what_upstream_decides(service: grpc.Channel, vector: Json) -> None:
     """Every scan's report and calls, in the order of names that the recording has."""
-    autoscaler = CoreAutoscaler(vector["config"])
+    autoscaler = SessionAutoscaler(service, vector["config"])
     assert difference(vector, autoscaler, by_name=True) == ""
+    autoscaler.close()
 
 
-def test_a_difference_names_its_scan() -> None:
+@pytest.mark.skipif(not VECTORS, reason="no ../shared/golden")
+@pytest.mark.parametrize("vector", MOVED, ids=lambda vector: vector["id"])
+def test_a_restored_session_goes_on_the_same(service: grpc.Channel, vector: Json) -> None:
+    """With a checkpoint after every scan, deletions, hints, timers and backoffs go on."""
+    autoscaler = MovingAutoscaler(service, vector["config"])
+    assert difference(vector, autoscaler, by_name=True) == ""
+    autoscaler.close()
+
+
+def test_a_difference_names_its_scan(service: grpc.Channel) -> None:
     """A wrong target, a missing call, and a scan that may differ."""
     template = {"status": {"capacity": {"cpu": "2", "memory": "4Gi", "pods": "9"}}}
     group = {"name": "g", "min": 0, "max": 2, "initial": 1, "template": template}
@@ -35,14 +82,18 @@ def test_a_difference_names_its_scan() -> None:
         "config": {"scan_interval_ms": 10_000, "scans": 2, "groups": [group]},
         "script": [{"at_ms": 0, "op": "node_add", "group": "g", "name": "g-0"}],
     }
-    reports = list(play(script, CoreAutoscaler(script["config"])))
+
+    def autoscaler() -> SessionAutoscaler:
+        return SessionAutoscaler(service, script["config"])
+
+    reports = list(play(script, autoscaler()))
 
     def compared(*, by_name: bool = True, **changes: object) -> str:
         expected = [reports[0], {**reports[1], **changes}]
         vector = {**script, "expected": expected}
         if not by_name:
             vector |= {"ties_from_scan": 1, "alternatives": [reports[1]]}
-        return difference(vector, CoreAutoscaler(script["config"]), by_name=by_name)
+        return difference(vector, autoscaler(), by_name=by_name)
 
     assert compared() == ""
     wrong = compared(targets={"g": 2})

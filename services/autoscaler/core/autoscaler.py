@@ -21,9 +21,13 @@ from dataclasses import dataclass, replace
 from services.autoscaler.core import pod_lists
 from services.autoscaler.core.calls import Calls, DecreaseTargetSize, DeleteNodes, Done, UnmarkNode
 from services.autoscaler.core.cluster import Cluster, ClusterObject
-from services.autoscaler.core.cluster_state.backoff import GroupBackoff
+from services.autoscaler.core.cluster_state.backoff import BackedOff, GroupBackoff
 from services.autoscaler.core.cluster_state.readiness import is_ready
-from services.autoscaler.core.cluster_state.registry import REFRESH_NS, ClusterState
+from services.autoscaler.core.cluster_state.registry import (
+    REFRESH_NS,
+    ClusterState,
+    ClusterStateSnapshot,
+)
 from services.autoscaler.core.expander.options import Choose, ExpanderContext
 from services.autoscaler.core.gpu import allocatable_gpus, requests_gpu
 from services.autoscaler.core.groups import Cloud, NodeGroup
@@ -39,13 +43,15 @@ from services.autoscaler.core.reports import (
 )
 from services.autoscaler.core.scale_down.actuation import TO_BE_DELETED, Actuator, controllers_of
 from services.autoscaler.core.scale_down.candidates import candidates, without_recent
+from services.autoscaler.core.scale_down.deletions import Deletions
 from services.autoscaler.core.scale_down.disruptions import RemainingBudgets
 from services.autoscaler.core.scale_down.planner import Planner
 from services.autoscaler.core.scale_down.soft_taints import DELETION_CANDIDATE, update_soft_taints
+from services.autoscaler.core.scale_down.unneeded import UnneededNode
 from services.autoscaler.core.scale_up.orchestrator import ScaleUp
 from services.autoscaler.core.simulator.hinting import HintingSimulator
 from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
-from services.autoscaler.core.simulator.templates import Templates, is_startup_taint
+from services.autoscaler.core.simulator.templates import NodeTemplate, Templates, is_startup_taint
 from services.kube.pod import Condition
 from services.kube.time import HOUR_NS, SECOND_NS
 
@@ -63,6 +69,30 @@ class Gone:
 
     kind: str
     key: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscalerState:
+    """What an autoscaler keeps between instants, beside the objects that it has received."""
+
+    has_scanned: bool
+    last_scale_up_ns: int
+    last_delete_ns: int
+    last_failure_ns: int
+    next_listing_ns: int | None
+    last_place: int
+    groups: ClusterStateSnapshot
+    backoff: dict[str, BackedOff]
+    examples: dict[str, NodeTemplate]
+    pod_hints: HintingSimulator
+    removal_hints: HintingSimulator
+    unneeded: dict[str, UnneededNode]
+    recently_unremovable: dict[str, int]
+    last_update_ns: int | None
+    interval_ns_min: int | None
+    deletions: Deletions
+    last_deleted: dict[str, int]
+    last_failed: dict[str, int]
 
 
 @dataclass(slots=True)
@@ -130,6 +160,50 @@ class Autoscaler:
         self.last_scale_up_ns = self.last_delete_ns = self.last_failure_ns = hour_ago_ns
         self.state.refresh_listing()
         self.next_listing_ns = now_ns + REFRESH_NS
+
+    def state_between_instants(self) -> AutoscalerState:
+        """Return what is kept, which the next instant changes; no step may be under way."""
+        planner, actuator = self.planner, self.actuator
+        return AutoscalerState(
+            has_scanned=self.has_scanned,
+            last_scale_up_ns=self.last_scale_up_ns,
+            last_delete_ns=self.last_delete_ns,
+            last_failure_ns=self.last_failure_ns,
+            next_listing_ns=self.next_listing_ns,
+            last_place=self.snapshot.last_place,
+            groups=self.state.snapshot(),
+            backoff=self.state.backoff.failures,
+            examples=self.templates.examples,
+            pod_hints=self.pod_hints,
+            removal_hints=planner.hints,
+            unneeded=planner.unneeded.by_name,
+            recently_unremovable=planner.unremovable.until_ns,
+            last_update_ns=planner.last_update_ns,
+            interval_ns_min=planner.interval_ns_min,
+            deletions=actuator.deletions,
+            last_deleted=actuator.last_deleted,
+            last_failed=actuator.last_failed,
+        )
+
+    def restore(self, kept: AutoscalerState) -> None:
+        """Go on with what another one kept, whose objects were applied."""
+        planner, actuator = self.planner, self.actuator
+        self.has_scanned = kept.has_scanned
+        self.last_scale_up_ns = kept.last_scale_up_ns
+        self.last_delete_ns = kept.last_delete_ns
+        self.last_failure_ns = kept.last_failure_ns
+        self.next_listing_ns = kept.next_listing_ns
+        self.snapshot.last_place = kept.last_place
+        self.state.restore(kept.groups)
+        self.state.backoff.failures = kept.backoff
+        self.templates.examples = kept.examples
+        self.pod_hints, planner.hints = kept.pod_hints, kept.removal_hints
+        planner.unneeded.by_name = kept.unneeded
+        planner.unremovable.until_ns = kept.recently_unremovable
+        planner.last_update_ns = kept.last_update_ns
+        planner.interval_ns_min = kept.interval_ns_min
+        actuator.deletions = kept.deletions
+        actuator.last_deleted, actuator.last_failed = kept.last_deleted, kept.last_failed
 
     def next_due_ns(self) -> int | None:
         """Return when the background work is next due; scans are their caller's."""

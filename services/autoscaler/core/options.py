@@ -133,6 +133,23 @@ def from_flags(flags: Mapping[str, str]) -> Options:
     return replace(options, **for_all)
 
 
+def group_options(texts: Mapping[str, str], defaults: GroupOptions) -> GroupOptions:
+    """Return a group's options: those of `texts`, by the names of flags, and else the defaults.
+
+    Raises OptionsError for a name that is not an option of groups, and for an unreadable value.
+    """
+    values: dict[str, Any] = {}
+    for name, text in texts.items():
+        if name not in _OF_GROUPS:
+            raise OptionsError(f"{name} is not an option of a group")
+        option, read = _OF_GROUPS[name]
+        try:
+            values[option] = read(text)
+        except (ValueError, DurationError) as error:
+            raise OptionsError(f"{name}: {text!r} cannot be read: {error}") from error
+    return replace(defaults, **values)
+
+
 def _boolean(text: str) -> bool:
     """Read a truth value as Go's strconv.ParseBool does."""
     if text in {"1", "t", "T", "true", "TRUE", "True"}:
@@ -216,3 +233,9 @@ _FLAGS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
     if option.name not in _NO_FLAGS
 }
 """Each flag's option, and how its text is read."""
+_OF_GROUPS = {
+    name: (option, read) for name, (option, read) in _FLAGS.items() if option in _GROUP_OPTIONS
+} | {
+    name.replace("_", "-"): (name, _boolean)
+    for name in ("zero_or_max_node_scaling", "allow_non_atomic_scale_up_to_max")
+}

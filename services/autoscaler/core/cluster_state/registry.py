@@ -17,7 +17,7 @@ node_instances_cache.go.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from services.autoscaler.core.calls import Calls, DecreaseTargetSize
 from services.autoscaler.core.cluster_state.backoff import BackedOff, GroupBackoff
@@ -66,6 +66,22 @@ class Unregistered:
     since_ns: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStateSnapshot:
+    """What a ClusterState keeps from scan to scan, beside backoffs; fields as there."""
+
+    requests: dict[str, ScaleUpRequest]
+    listed: dict[str, tuple[Instance, ...]]
+    instances: dict[str, tuple[Instance, ...]]
+    unregistered: dict[str, Unregistered]
+    targets: dict[str, int]
+    wrong_sizes: dict[str, WrongSize]
+    by_group: dict[str, Readiness]
+    total: Readiness
+    expected_min: dict[str, int]
+    last_scale_up: dict[str, int]
+
+
 @dataclass(slots=True, kw_only=True)
 class ClusterState:
     """What is known of all groups; instances and requests by group, in the order of names."""
@@ -84,6 +100,17 @@ class ClusterState:
     total: Readiness = field(default_factory=Readiness)
     expected_min: dict[str, int] = field(default_factory=dict)
     last_scale_up: dict[str, int] = field(default_factory=dict)
+
+    def snapshot(self) -> ClusterStateSnapshot:
+        """Return what is kept from scan to scan, which the next one changes."""
+        return ClusterStateSnapshot(
+            **{kept.name: getattr(self, kept.name) for kept in fields(ClusterStateSnapshot)}
+        )
+
+    def restore(self, snapshot: ClusterStateSnapshot) -> None:
+        """Go on with what another one kept."""
+        for kept in fields(snapshot):
+            setattr(self, kept.name, getattr(snapshot, kept.name))
 
     def refresh_listing(self) -> None:
         """List all groups' instances anew."""

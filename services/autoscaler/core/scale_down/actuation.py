@@ -50,6 +50,9 @@ HEADROOM_NS = 30 * SECOND_NS
 """How much longer than their grace period pods may take."""
 
 
+_STAGES = list(Stage)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
     """A node that was put to deletion; `evict` are the keys of its pods, None without a drain."""
@@ -124,7 +127,7 @@ class Actuator:
             ]
             if not due:
                 return
-            stage = min((deletion.stage for deletion in due), key=lambda stage: stage.value)
+            stage = min((deletion.stage for deletion in due), key=_STAGES.index)
             for deletion in due:
                 is_running = self.deletions.running.get(deletion.node.name) is deletion
                 if is_running and deletion.stage is stage:

@@ -26,11 +26,11 @@ from services.autoscaler.core.objects import ClusterNode, ClusterPod
 class Stage(Enum):
     """What a deletion does next, in the order in which stages at one instant are taken."""
 
-    WAITING = 0
-    EVICTING = 1
-    LEAVING = 2
-    DELAYED = 3
-    QUEUED = 4
+    WAITING = "waiting"
+    EVICTING = "evicting"
+    LEAVING = "leaving"
+    DELAYED = "delayed"
+    QUEUED = "queued"
 
 
 class DeleteResult(Enum):
