@@ -36,6 +36,7 @@ from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import TERMINAL_PHASES
 from services.kube.time import SECOND_NS
 from services.rpc.kube.codec import object_to_json
+from tests.builders import make_pod
 from tests.property.test_world import RandomScheduler, check_places
 from tests.unit.world.builders import controller_of
 from tests.unit.world.workloads.builders import make_daemon_set, make_job, make_stateful_set
@@ -102,7 +103,7 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
     records = [each for each in generate(options) if not each.HasField("usage")]
     for record in records:
         if record.create.HasField("node"):
-            # No object has the wait of a controller whose pods kubelets reject: none is rejected.
+            # No object has the wait of a controller whose pods kubelets reject: all have room.
             record.create.node.status.allocatable.update(cpu="1k", memory="1Ti", pods="1k")
         record.header.ClearField("window_end_time_ns") if record.HasField("header") else None
         record.pod_create.ClearField("life") if record.HasField("pod_create") else None
@@ -120,6 +121,7 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
     for each in made:
         at_ns = random.randrange(options.window_ns)
         records.append(trace_pb2.Record(time_ns=at_ns, create=each))
+    records += [rejected_pod(number, random.randrange(options.window_ns)) for number in range(8)]
     deployments = [each.create.deployment for each in records if each.create.HasField("deployment")]
     names = [each.pod_create.pod.metadata.name for each in records if each.HasField("pod_create")]
     for _ in range(8):
@@ -133,6 +135,13 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
         records.append(record)
     ordered = sorted(records, key=lambda each: each.time_ns)
     return [each for each in ordered if each.time_ns <= until_ns]
+
+
+def rejected_pod(number: int, at_ns: int) -> trace_pb2.Record:
+    """Return the creation of a pod that every kubelet rejects, and that nothing replaces."""
+    pod = make_pod(f"other{number}").uid(f"uid-other{number}").container("c").message()
+    pod.spec.os.name = "windows"
+    return trace_pb2.Record(time_ns=at_ns, pod_create=trace_pb2.PodCreate(pod=pod))
 
 
 def played(
@@ -233,6 +242,14 @@ def test_a_list_of_a_clusters_objects_continues_as_the_cluster_does(
     at_once = [entry for entry in read_log if entry.time_ns == moment_ns]
     assert [each.observed.WhichOneof("observed") for each in at_once] == []
     assert did(read_log, moment_ns) == did(log, moment_ns)
+
+
+def test_kubelets_reject_pods_before_and_after_such_a_moment() -> None:
+    """So that lists have pods that were rejected, and pods that will be."""
+    _, log = played(workload(0, 60 * SECOND_NS), Stopping(0, 60 * SECOND_NS), None)
+    rejected = [entry.time_ns for entry in log if entry.observed.HasField("rejected")]
+    assert rejected
+    assert min(rejected) < 30 * SECOND_NS < max(rejected)
 
 
 RECORDINGS = Path(__file__).parents[2] / ".." / "shared" / "traces" / "recordings"

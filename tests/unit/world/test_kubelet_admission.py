@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from replay.state_codec import dump_parts, restore_parts
+from replay.world.api.cluster import Cluster
 from replay.world.kubelet.critical_pods import NodePod, NotEnough, victims
+from replay.world.loop.replay import Limits, Replay
+from replay.world.models import Models
 from reprieve.kube.v1beta1 import pod_pb2
 from services.kube.pod import PodPhase
 from tests import builders
@@ -19,7 +23,7 @@ from tests.unit.world.builders import (
     update,
 )
 from tests.unit.world.test_node_lives import FAIL, RECOVER, action
-from tests.unit.world.test_replay import added, at, bind_all, play
+from tests.unit.world.test_replay import FakeScheduler, Silent, added, at, bind_all, play
 
 MS = S // 1000
 
@@ -98,6 +102,45 @@ def test_the_reason_is_that_of_the_first_predicate_that_fails(
     add(made, message)
     assert verdict(made, "a") == ("Running", "")
     assert verdict(made, "b") == ("Failed", reason)
+
+
+class _StoppedError(Exception):
+    """The run is left where it stands."""
+
+
+def test_a_kubelets_sums_are_made_again_after_a_resume() -> None:
+    """They are not saved: the pods and host ports on the node are what they follow from."""
+    records = [
+        create(make_node()),
+        create_pod(pod("a", "3").host_port(80).message()),
+        at(10 * S, create_pod(pod("b", "2").message())),
+        at(20 * S, create_pod(pod("c").host_port(80).message())),
+        at(30 * S, create_pod(pod("d").message())),
+    ]
+
+    def new() -> Replay:
+        return Replay(
+            FakeScheduler(bind_all), None, models=Models(), sink=lambda _: None, observer=Silent()
+        )
+
+    def stop(now_ns: int, _: Cluster) -> None:
+        if now_ns == 0:
+            raise _StoppedError
+
+    saved, resumed = new(), new()
+    with pytest.raises(_StoppedError):
+        saved.run(iter(records), Limits(progress=stop))
+    restore_parts(resumed, dump_parts(saved))
+    resumed.run(iter(records), Limits())
+    pods = (record.message for record in resumed.cluster.pods.values())
+    statuses = {message.metadata.name: message.status for message in pods}
+    assert {name: (status.phase, status.reason) for name, status in statuses.items()} == {
+        "a": ("Running", ""),
+        "b": ("Failed", "OutOfcpu"),
+        "c": ("Failed", "NodePorts"),
+        "d": ("Running", ""),
+    }
+    assert statuses["b"].message.endswith("requested: 2000, used: 3000, capacity: 4000")
 
 
 @pytest.mark.parametrize(
