@@ -27,7 +27,13 @@ from services.framework.arguments import Arguments
 from services.framework.columns.columns import Int64s
 from services.framework.preemption.batch_dry_run import Bounds
 from services.framework.preemption.candidates import TieBreak
-from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nomination, Preemptor
+from services.framework.preemption.outcome import (
+    CannotHelp,
+    FailedCycle,
+    NarrowCandidates,
+    Nomination,
+    PreemptionEvaluation,
+)
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
@@ -210,12 +216,10 @@ class PostFilterPlugin(Plugin, ABC):
     """Takes over where no node fits; the preemptor is one.
 
     follows_from_class: whether equivalent pods have the same outcome while nothing changes. A
-    user's plugin may read more of a pod than what makes it equivalent. preemptor: the one that the
-    plugin calls, which also evaluates a pod node by node for `explain`; None for other plugins.
+    user's plugin may read more of a pod than what makes it equivalent.
     """
 
     follows_from_class: ClassVar[bool] = False
-    preemptor: Preemptor | None = None
 
     @abstractmethod
     def post_filter(
@@ -225,6 +229,21 @@ class PostFilterPlugin(Plugin, ABC):
 
         `tie_break` decides between nodes that the plugin's own order leaves equal.
         """
+
+
+class Preemptor(PostFilterPlugin, ABC):
+    """A PostFilter plugin that deletes pods of lower priority, and can say all that it found.
+
+    extenders: what narrows its candidates; `no_extenders` where a batch dry run is enough.
+    """
+
+    extenders: NarrowCandidates
+
+    @abstractmethod
+    def evaluate(
+        self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
+    ) -> PreemptionEvaluation:
+        """Decide as `post_filter` does, node by node, and return all that was found."""
 
 
 class Normalized(NamedTuple):

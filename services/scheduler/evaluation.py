@@ -8,7 +8,7 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from services.framework.preemption.candidates import NonCandidate
-from services.framework.preemption.preemptor import (
+from services.framework.preemption.outcome import (
     CannotHelp,
     JudgedCandidate,
     Nomination,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.framework.preemption.candidates import DecidedBy
-from services.framework.preemption.preemptor import Nomination
+from services.framework.preemption.outcome import Nomination
 from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import Pod
 from services.scheduler.batch import BatchEntry

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
+from services.framework.plugins.default_preemption.plugin import DefaultPreemption
 from services.framework.preemption.batch_dry_run import (
     BatchDryRun,
     BatchDryRunResult,
     CandidateSampling,
 )
 from services.framework.preemption.candidates import hashed_tie_break
-from services.framework.preemption.preemptor import PreemptionEvaluation, Preemptor
+from services.framework.preemption.outcome import PreemptionEvaluation
 from services.framework.preemption.rules import V1_16, V1_34, PreemptionRules
 from services.framework.runtime.framework import Framework
 from services.framework.runtime.verdicts import FitError
@@ -208,7 +209,7 @@ def test_the_batch_agrees_with_the_dry_runs(
         snapshot.set_node(node.label(LABEL_HOSTNAME, name).obj())
     framework = Framework(snapshot)
     cycle, batch_dry_run = Cycle(framework, KeyedChoice(0)), BatchDryRun(snapshot, rules)
-    preemptor = Preemptor(rules=rules)
+    preemptor = DefaultPreemption(rules=rules)
     for step in range(2):
         change(data, snapshot, step)
         if make is particular:
@@ -222,11 +223,11 @@ def test_the_batch_agrees_with_the_dry_runs(
         found = preemptor.evaluate(pod, result, tie_break=tie_break, now_ns=NOW_NS)
         batch = fast.batch_dry_run(NOW_NS)
         event(f"{make.__name__}: {min(len(found.candidates), 3)} candidates")
-        assert preemptor.preempt(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == found.outcome
+        assert preemptor.post_filter(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == found.outcome
         assert batch is not None
         assert_agrees(batch, found)
         absolute = data.draw(st.integers(1, len(NODES)))
         sampling = CandidateSampling(percentage=0, absolute=absolute)
-        sampled = replace(preemptor, sampling=sampling)
+        sampled = DefaultPreemption(rules=rules, sampling=sampling)
         found = sampled.evaluate(pod, result, tie_break=tie_break, now_ns=NOW_NS)
-        assert sampled.preempt(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == found.outcome
+        assert sampled.post_filter(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == found.outcome

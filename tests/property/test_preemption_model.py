@@ -11,7 +11,8 @@ from collections.abc import Sequence
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from services.framework.preemption.preemptor import CannotHelp, Nomination, Preemptor
+from services.framework.plugins.default_preemption.plugin import DefaultPreemption
+from services.framework.preemption.outcome import CannotHelp, Nomination
 from services.framework.preemption.rules import V1_16, V1_34, PreemptionRules
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget
@@ -129,7 +130,7 @@ def goodness(cluster: Cluster, found: Verdict) -> tuple[int, ...]:
 @settings(max_examples=300)
 def test_the_preemptor_agrees_with_its_naive_twin(cluster: Cluster, rules: PreemptionRules) -> None:
     """Candidates, victims, violations and the picked node are the twin's."""
-    found = Preemptor(rules=rules).evaluate(
+    found = DefaultPreemption(rules=rules).evaluate(
         cluster.pod, cluster, tie_break=lambda nodes: nodes[0], now_ns=NOW_NS
     )
     twin = {node: verdict(cluster, node, rules) for node in cluster.allocatable}
@@ -155,7 +156,7 @@ def test_the_preemptor_agrees_with_its_naive_twin(cluster: Cluster, rules: Preem
 @settings(max_examples=150)
 def test_a_preemption_makes_room_and_takes_no_pod_in_vain(cluster: Cluster) -> None:
     """The pod fits without the victims, and not beside any single one of them."""
-    outcome = Preemptor(rules=V1_34).preempt(
+    outcome = DefaultPreemption(rules=V1_34).post_filter(
         cluster.pod, cluster, tie_break=lambda nodes: nodes[0], now_ns=NOW_NS
     )
     if isinstance(outcome, CannotHelp):

@@ -274,6 +274,31 @@ def weigh(
 
 
 @compiled
+def least(values: Int64s, left: Int64s) -> tuple[int, int]:
+    """Narrow `left`, rows of `values`, down to the least in lexical order, its first ones.
+
+    Return how many those are, and the column after which a single one was left; the number of
+    columns where none is.
+    """
+    number = len(left)
+    for column in range(values.shape[1]):
+        smallest = values[left[0], column]
+        kept = 0
+        for i in range(number):
+            value = values[left[i], column]
+            if value < smallest:
+                smallest = value
+                kept = 0
+            if value == smallest:
+                left[kept] = left[i]
+                kept += 1
+        number = kept
+        if number == 1:
+            return number, column
+    return number, values.shape[1]
+
+
+@compiled
 def count(
     amounts: Int64s,
     row: int,

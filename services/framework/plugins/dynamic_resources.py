@@ -25,7 +25,7 @@ from services.framework.plugin import (
     Scope,
 )
 from services.framework.preemption.candidates import TieBreak
-from services.framework.preemption.preemptor import CannotHelp, Cause, FailedCycle
+from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status

@@ -37,7 +37,8 @@ from services.framework.plugins.volume_binding.plugin import VolumeBinding
 from services.framework.plugins.volume_restrictions.plugin import VolumeRestrictions
 from services.framework.plugins.volume_zone.plugin import VolumeZone
 from services.framework.preemption.batch_dry_run import CandidateSampling
-from services.framework.preemption.preemptor import Preemptor
+from services.framework.preemption.outcome import NarrowCandidates, no_extenders
+from services.framework.preemption.rules import PreemptionRules
 from services.framework.profile import ALL, ExtensionPoint, PluginSet, PluginSetting, Profile
 
 Registry = Mapping[str, Callable[..., Plugin]]
@@ -104,15 +105,19 @@ _PREEMPTION = DefaultPreemptionArgs()
 
 
 def with_preemption(
-    registry: Registry, preemptor: Preemptor | None, *, samples: bool = False
+    registry: Registry,
+    rules: PreemptionRules | None,
+    *,
+    extenders: NarrowCandidates = no_extenders,
+    samples: bool = False,
 ) -> Registry:
-    """Return `registry` with DefaultPreemption by `preemptor`, or without it where that is None.
+    """Return `registry` with DefaultPreemption by `rules`, or without it where these are None.
 
     With `samples`, the plugin's arguments say how many candidates suffice; else all are tried.
     A plugin of that name which `registry` brings itself is kept.
     """
     name = DefaultPreemption.name
-    if preemptor is None:
+    if rules is None:
         return {plugin: make for plugin, make in registry.items() if plugin != name}
 
     def make(args: DefaultPreemptionArgs = _PREEMPTION) -> DefaultPreemption:
@@ -120,6 +125,8 @@ def with_preemption(
             percentage=args.min_candidate_nodes_percentage,
             absolute=args.min_candidate_nodes_absolute,
         )
-        return DefaultPreemption(replace(preemptor, sampling=sampling) if samples else preemptor)
+        return DefaultPreemption(
+            rules=rules, sampling=sampling if samples else None, extenders=extenders
+        )
 
     return {name: make, **registry}

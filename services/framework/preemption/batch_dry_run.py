@@ -27,14 +27,8 @@ import numpy as np
 from services.framework.columns import kernels
 from services.framework.columns.columns import Bools, Int64s, LogReader
 from services.framework.preemption import batch_kernels
-from services.framework.preemption.batch_kernels import VICTIMS, VIOLATIONS
 from services.framework.preemption.budgets import BudgetCover
-from services.framework.preemption.candidates import (
-    CRITERIA_ORDER,
-    NO_VICTIMS_FOUND,
-    DecidedBy,
-    TieBreak,
-)
+from services.framework.preemption.candidates import NO_VICTIMS_FOUND, VICTIMS, VIOLATIONS, TieBreak
 from services.framework.preemption.rules import PreemptionRules
 from services.framework.snapshot.node_pods import NodePods
 from services.framework.snapshot.pod_classes import ClassWeights
@@ -299,7 +293,7 @@ class BatchDryRun:
         emptied = self._emptied(pod, cached, rows)
         assert emptied is not None, "these rows were tried before"
         runs.criteria[rows], runs.judged[rows] = found = self._judged(emptied, now_ns)
-        return not self._rules.needs_victims or bool(found[0][:, batch_kernels.VICTIMS].all())
+        return not self._rules.needs_victims or bool(found[0][:, VICTIMS].all())
 
     def _emptied(self, pod: Pod, cached: TriedPod, rows: Int64s) -> _EmptiedRows | None:
         """Take the pods of lower priority off `rows`; None where more than bounds decides."""
@@ -404,10 +398,9 @@ class BatchDryRunResult:
     """The results of the dry runs.
 
     rows: int64[candidates] in the nodes' order, which `name` turns into their names.
-    criteria: int64[candidates, 5] in the order of CRITERIA_ORDER, so that less is better (the
-    earliest start is negated). `counted` has the number of rows for each code of `batch_kernels`;
-    `status` turns a code into a refusal. Results of one equivalence class have the same message
-    where their `key` is the same.
+    criteria: int64[candidates, 5], as `pick_one_node` reads them. `counted` has the number of
+    rows for each code of `batch_kernels`; `status` turns a code into a refusal. Results of one
+    equivalence class have the same message where their `key` is the same.
     """
 
     rows: Int64s
@@ -429,39 +422,6 @@ class BatchDryRunResult:
     def names(self, places: Int64s) -> tuple[str, ...]:
         """Return the names of the candidates at these places."""
         return tuple(self.name(row) for row in self.rows[places].tolist())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PickedNode:
-    """The chosen node, what decided, and the nodes that were left when it did."""
-
-    node: str
-    decided_by: DecidedBy
-    ties: tuple[str, ...]
-
-
-def pick_from_batch(
-    batch: BatchDryRunResult, *, rules: PreemptionRules, tie_break: TieBreak
-) -> PickedNode:
-    """Pick among the candidates of `batch`, of which there must be one; see `pick_one_node`."""
-    places = np.arange(len(batch.rows))
-    if len(places) == 1:
-        return _picked(batch, places, DecidedBy.ONLY_CANDIDATE)
-    without_victims = np.flatnonzero(batch.criteria[:, VICTIMS] == 0)
-    if len(without_victims):
-        return _picked(batch, without_victims[:1], DecidedBy.NO_VICTIMS)
-    number, field = batch_kernels.pick(batch.criteria, places)
-    places = places[:number]
-    if number == 1:
-        return _picked(batch, places, CRITERIA_ORDER[field])
-    ties = batch.names(places)
-    chosen = ties[0] if rules.takes_first else tie_break(ties)
-    return PickedNode(node=chosen, decided_by=DecidedBy.TIE, ties=ties)
-
-
-def _picked(batch: BatchDryRunResult, place: Int64s, decided_by: DecidedBy) -> PickedNode:
-    names = batch.names(place)
-    return PickedNode(node=names[0], decided_by=decided_by, ties=names)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ it.
 
 The kernels are called one after the other, each makes one pass over the rows: `make_room`, and
 for the rows where the pod fits then `put_in_order`, `mark_violating`, `bring_back` (the reprieve)
-and `judge`; `pick` is the twin of `pick.pick_one_node`.
+and `judge`.
 Names in all of them:
 
 - `room`: int64[rows, wanted + 1], what is left beside the pending pod: places for pods, then each
@@ -28,7 +28,14 @@ from __future__ import annotations
 
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.columns.kernels import TOO_MANY_PODS, UNRESOLVABLE, compiled
-from services.framework.preemption.candidates import CRITERIA_ORDER, PRIORITY_SHIFT
+from services.framework.preemption.candidates import (
+    EARLIEST,
+    HIGHEST,
+    PRIORITY_SHIFT,
+    SUM,
+    VICTIMS,
+    VIOLATIONS,
+)
 from services.framework.snapshot.node_pods import (
     CLASS,
     GROUP,
@@ -47,9 +54,6 @@ NOT_TRIED = -(1 << 62)
 first bound is broken, the next one being one less; the row was not tried."""
 
 UNBOUNDED = 1 << 60
-
-VIOLATIONS, HIGHEST, SUM, VICTIMS, EARLIEST = range(len(CRITERIA_ORDER))
-"""Fields of a candidate's criteria, so that less is better; the earliest start is negated."""
 
 
 @compiled
@@ -239,28 +243,3 @@ def judge(  # noqa: PLR0917 - compiled code takes its arguments by position
             criteria[i, VICTIMS] += 1
         criteria[i, HIGHEST] = topmost if sorts_victims else head
         criteria[i, EARLIEST] = -earliest_ns
-
-
-@compiled
-def pick(criteria: Int64s, left: Int64s) -> tuple[int, int]:
-    """Narrow `left`, places of candidates, down to the best: the first ones of it, in order.
-
-    Return how many those are, and by which of the criteria a single one was left, their number if
-    none.
-    """
-    number = len(left)
-    for field in range(criteria.shape[1]):
-        least = criteria[left[0], field]
-        kept = 0
-        for i in range(number):
-            value = criteria[left[i], field]
-            if value < least:
-                least = value
-                kept = 0
-            if value == least:
-                left[kept] = left[i]
-                kept += 1
-        number = kept
-        if number == 1:
-            return number, field
-    return number, criteria.shape[1]

@@ -9,7 +9,8 @@ a pod of high priority may go to spare one of low priority that a budget guards.
 node is left:
 1. fewest violations of disruption budgets; 2. lowest priority of the most important victim; 3.
 smallest sum of the victims' priorities; 4. fewest victims; 5. latest start of the victims of the
-highest priority, by their earliest; 6. a tie-break. `batch_kernels.pick` is the same for a batch.
+highest priority, by their earliest; 6. a tie-break. The batch and the search node by node both pick
+by `pick_one_node`.
 
 Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go, SelectVictimsOnNode;
 pkg/scheduler/framework/preemption/preemption.go, SelectCandidate and pickOneNodeForPreemption;
@@ -21,10 +22,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum, auto
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from services.framework.columns import kernels
+from services.framework.columns.columns import Int64s
 from services.framework.columns.hashing import all_mixed, attempt_hash
 from services.framework.preemption.rules import PreemptionRules
 from services.framework.status import Code, Status
@@ -225,15 +228,17 @@ class Picked:
     ties: tuple[str, ...]
 
 
-_CRITERIA: tuple[tuple[DecidedBy, Callable[[Criteria], int]], ...] = (
-    (DecidedBy.BUDGET_VIOLATIONS, lambda criteria: criteria.violations),
-    (DecidedBy.HIGHEST_PRIORITY, lambda criteria: criteria.highest_priority),
-    (DecidedBy.SUM_PRIORITIES, lambda criteria: criteria.sum_priorities),
-    (DecidedBy.NUM_VICTIMS, lambda criteria: criteria.num_victims),
-    (DecidedBy.LATEST_START, lambda criteria: -criteria.earliest_start_ns),
+CRITERIA_ORDER = (
+    DecidedBy.BUDGET_VIOLATIONS,
+    DecidedBy.HIGHEST_PRIORITY,
+    DecidedBy.SUM_PRIORITIES,
+    DecidedBy.NUM_VICTIMS,
+    DecidedBy.LATEST_START,
 )
-CRITERIA_ORDER = tuple(decided_by for decided_by, _ in _CRITERIA)
 """The criteria in the order in which they apply."""
+
+VIOLATIONS, HIGHEST, SUM, VICTIMS, EARLIEST = range(len(CRITERIA_ORDER))
+"""The columns of criteria, int64[candidates, 5]: less is better; the earliest start is negated."""
 
 
 def hashed_tie_break(*, seed: int, uid: str, attempt: int) -> TieBreak:
@@ -266,36 +271,53 @@ def criteria_of(candidate: Candidate, *, now_ns: int) -> Criteria | None:
     )
 
 
+def criteria_columns(judged: Iterable[Criteria | None]) -> Int64s:
+    """Return the criteria as int64[candidates, 5]; zeros for a candidate without victims."""
+    rows = [
+        (0, 0, 0, 0, 0)
+        if criteria is None
+        else (
+            criteria.violations,
+            criteria.highest_priority,
+            criteria.sum_priorities,
+            criteria.num_victims,
+            -criteria.earliest_start_ns,
+        )
+        for criteria in judged
+    ]
+    return np.array(rows, dtype=np.int64)
+
+
+class Choice(NamedTuple):
+    """The place of the chosen candidate, what decided, and the nodes that were left when it did."""
+
+    place: int
+    decided_by: DecidedBy
+    ties: tuple[str, ...]
+
+
 def pick_one_node(
-    candidates: Sequence[Candidate], *, rules: PreemptionRules, tie_break: TieBreak, now_ns: int
-) -> Picked | None:
-    """Return the best of `candidates`, which are in the nodes' order; None without any.
+    criteria: Int64s,
+    names: Callable[[Int64s], tuple[str, ...]],
+    *,
+    rules: PreemptionRules,
+    tie_break: TieBreak,
+) -> Choice:
+    """Return the best of the candidates, which are in the nodes' order; there must be one.
 
-    The first candidate without victims is taken at once; only the rules of v1.16 have such.
+    criteria: int64[candidates, 5]; `names` are those of the candidates at some places. The first
+    candidate without victims is taken at once; only the rules of v1.16 have such.
     """
-    if not candidates:
-        return None
-    if len(candidates) == 1:
-        return _picked(candidates[0], DecidedBy.ONLY_CANDIDATE)
-    judged: list[tuple[Candidate, Criteria]] = []
-    for candidate in candidates:
-        criteria = criteria_of(candidate, now_ns=now_ns)
-        if criteria is None:
-            return _picked(candidate, DecidedBy.NO_VICTIMS)
-        judged.append((candidate, criteria))
-    for decided_by, value in _CRITERIA:
-        best = min(value(criteria) for _, criteria in judged)
-        judged = [entry for entry in judged if value(entry[1]) == best]
-        if len(judged) == 1:
-            return _picked(judged[0][0], decided_by)
-    return _tied([candidate for candidate, _ in judged], rules, tie_break)
-
-
-def _picked(candidate: Candidate, decided_by: DecidedBy) -> Picked:
-    return Picked(candidate=candidate, decided_by=decided_by, ties=(candidate.node,))
-
-
-def _tied(equals: Sequence[Candidate], rules: PreemptionRules, tie_break: TieBreak) -> Picked:
-    nodes = tuple(candidate.node for candidate in equals)
-    chosen = nodes[0] if rules.takes_first else tie_break(nodes)
-    return Picked(candidate=equals[nodes.index(chosen)], decided_by=DecidedBy.TIE, ties=nodes)
+    places = np.arange(len(criteria))
+    if len(places) == 1:
+        return Choice(0, DecidedBy.ONLY_CANDIDATE, names(places))
+    without_victims = np.flatnonzero(criteria[:, VICTIMS] == 0)
+    if len(without_victims):
+        return Choice(int(without_victims[0]), DecidedBy.NO_VICTIMS, names(without_victims[:1]))
+    number, column = kernels.least(criteria, places)
+    places = places[:number]
+    ties = names(places)
+    if number == 1:
+        return Choice(int(places[0]), CRITERIA_ORDER[column], ties)
+    chosen = ties[0] if rules.takes_first else tie_break(ties)
+    return Choice(int(places[ties.index(chosen)]), DecidedBy.TIE, ties)

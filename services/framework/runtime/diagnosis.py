@@ -14,7 +14,7 @@ import numpy as np
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.columns.kernels import NO_GROUP, Int8s, Int32s
 from services.framework.plugin import PreFiltered
-from services.framework.preemption.preemptor import CannotHelp, Nomination
+from services.framework.preemption.outcome import CannotHelp, Nomination
 from services.framework.status import Code, Status
 from services.kube.value import value
 

@@ -17,6 +17,7 @@ from services.framework.plugin import (
     PostBindPlugin,
     PostFilterPlugin,
     PreBindPlugin,
+    Preemptor,
     PreEnqueuePlugin,
     QueueSortPlugin,
     ReservePlugin,
@@ -24,7 +25,7 @@ from services.framework.plugin import (
 )
 from services.framework.plugins.in_tree import DEFAULT_PROFILE, IN_TREE, SERVED, Registry
 from services.framework.preemption.candidates import TieBreak
-from services.framework.preemption.preemptor import CannotHelp, FailedCycle, Nomination
+from services.framework.preemption.outcome import CannotHelp, FailedCycle, Nomination
 from services.framework.profile import ExtensionPoint, Profile
 from services.framework.runtime.guard import raisers
 from services.framework.runtime.profile_plugins import (
@@ -53,8 +54,9 @@ class NotBound(NamedTuple):
 class Framework:
     """The plugins of one profile over one snapshot; `verdicts` are those of filters and scores.
 
-    preemptor: that of PostFilter, None where no plugin has one. follows_from_class: whether
-    PostFilter has the same outcome for equivalent pods while nothing changes.
+    preemptor: the first of the PostFilter plugins that is one, None without any.
+    follows_from_class: whether PostFilter has the same outcome for equivalent pods while nothing
+    changes.
     """
 
     def __init__(
@@ -84,9 +86,8 @@ class Framework:
         self.weights: Mapping[str, int] = points.weights
         self.filter_order = points.names[ExtensionPoint.FILTER]
         self.post_filters: list[PostFilterPlugin] = at(ExtensionPoint.POST_FILTER)
-        preemptors = (plugin.preemptor for plugin in self.post_filters)
         self.preemptor = next(
-            (preemptor for preemptor in preemptors if preemptor is not None), None
+            (plugin for plugin in self.post_filters if isinstance(plugin, Preemptor)), None
         )
         self.follows_from_class = all(plugin.follows_from_class for plugin in self.post_filters)
         self._gates: list[PreEnqueuePlugin] = at(ExtensionPoint.PRE_ENQUEUE)

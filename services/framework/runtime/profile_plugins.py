@@ -34,7 +34,6 @@ from services.framework.plugin import (
 )
 from services.framework.plugins.in_tree import Registry, with_preemption
 from services.framework.preemption import rules
-from services.framework.preemption.preemptor import Preemptor
 from services.framework.profile import ALL, EMPTY_PLUGIN_SET, ExtensionPoint, Profile, ProfileError
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
@@ -176,7 +175,7 @@ def implements(plugin: Plugin, point: ExtensionPoint) -> bool:
 
 def check_profile(profile: Profile, registry: Registry) -> None:
     """Raise ProfileError for a profile that no framework can be made of."""
-    plugins = make_plugins(profile, with_preemption(registry, Preemptor(rules=rules.V1_34)))
+    plugins = make_plugins(profile, with_preemption(registry, rules.V1_34))
     expanded = expand_plugins(
         profile, lambda name, at: name in plugins and implements(plugins[name], at)
     )

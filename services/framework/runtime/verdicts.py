@@ -78,6 +78,7 @@ from services.framework.plugin import (
     Normalized,
     Plugin,
     PodColumnsPlugin,
+    Preemptor,
     PreFiltered,
     Scope,
     ScoreError,
@@ -91,7 +92,7 @@ from services.framework.preemption.batch_dry_run import (
     WantedAmounts,
 )
 from services.framework.preemption.candidates import DryRun
-from services.framework.preemption.preemptor import Preemptor, no_extenders
+from services.framework.preemption.outcome import no_extenders
 from services.framework.runtime.diagnosis import (
     Diagnosis,
     PreFilterOutcome,
@@ -1047,7 +1048,7 @@ class CachedAttempt:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class FitError:
-    """No node fits a pod: its failed cycle, as PostFilter reads it (`preemptor.FailedCycle`).
+    """No node fits a pod: its failed cycle, as PostFilter reads it (`outcome.FailedCycle`).
 
     `cached` are the verdicts of the pod's class, and `diagnosis` is why no node is left, in which
     extenders may have a part. The snapshot must not change meanwhile. `at_once` dry-runs all nodes

@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import NamedTuple
 
-from services.framework.preemption.preemptor import Nomination
+from services.framework.preemption.outcome import Nomination
 from services.framework.runtime.diagnosis import Refused
 from services.framework.snapshot.catalog import NominatedPlace
 from services.kube.pod import Pod

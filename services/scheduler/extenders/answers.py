@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.framework.preemption.candidates import Candidate
-from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.outcome import ExtenderError
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.scheduler.config.extenders import ExtenderConfig

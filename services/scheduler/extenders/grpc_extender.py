@@ -12,7 +12,7 @@ from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc, scheduler_pb2
 from services.framework.preemption.candidates import Candidate
-from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.outcome import ExtenderError
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.time import SECOND_NS

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import orjson
 
 from services.framework.preemption.candidates import Candidate
-from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.outcome import ExtenderError
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.rpc.kube.json_codec import to_json

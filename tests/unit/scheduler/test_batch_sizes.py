@@ -10,7 +10,7 @@ import pytest
 
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.framework.preemption.candidates import DecidedBy
-from services.framework.preemption.preemptor import Nomination
+from services.framework.preemption.outcome import Nomination
 from services.framework.runtime.diagnosis import Refused
 from services.scheduler import session as session_module
 from services.scheduler.batch import BatchEntry

@@ -27,7 +27,7 @@ from google.protobuf.empty_pb2 import Empty
 from reprieve.scheduler.v1beta1 import extender_service_pb2 as service_pb2
 from reprieve.scheduler.v1beta1 import extender_service_pb2_grpc
 from services.framework.preemption.candidates import Candidate
-from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.outcome import ExtenderError
 from services.rpc.errors import FieldError
 from services.scheduler.config.extenders import ExtenderConfig, TlsConfig
 from services.scheduler.core.cycle.extenders import FilterAnswer, NodeVictims

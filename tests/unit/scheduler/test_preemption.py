@@ -7,17 +7,14 @@ from dataclasses import replace
 
 import pytest
 
-from services.framework.preemption.batch_dry_run import CandidateSampling
-from services.framework.preemption.candidates import Candidate, DecidedBy, hashed_tie_break
-from services.framework.preemption.preemptor import (
+from services.framework.plugins.default_preemption.plugin import (
     POLICY_NEVER,
     VICTIM_TERMINATING,
-    CannotHelp,
-    Cause,
-    ExtenderError,
-    Nomination,
-    Preemptor,
+    DefaultPreemption,
 )
+from services.framework.preemption.batch_dry_run import CandidateSampling
+from services.framework.preemption.candidates import Candidate, DecidedBy, hashed_tie_break
+from services.framework.preemption.outcome import CannotHelp, Cause, ExtenderError, Nomination
 from services.framework.preemption.rules import (
     V1_16,
     V1_34,
@@ -70,14 +67,18 @@ def cluster(
 
 def nominate(rules: PreemptionRules, where: Cluster) -> Nomination:
     """Preempt, which must work."""
-    outcome = Preemptor(rules=rules).preempt(where.pod, where, tie_break=first, now_ns=NOW_NS)
+    outcome = DefaultPreemption(rules=rules).post_filter(
+        where.pod, where, tie_break=first, now_ns=NOW_NS
+    )
     assert isinstance(outcome, Nomination)
     return outcome
 
 
 def cannot(rules: PreemptionRules, where: Cluster) -> CannotHelp:
     """Preempt, which must not work."""
-    outcome = Preemptor(rules=rules).preempt(where.pod, where, tie_break=first, now_ns=NOW_NS)
+    outcome = DefaultPreemption(rules=rules).post_filter(
+        where.pod, where, tie_break=first, now_ns=NOW_NS
+    )
     assert isinstance(outcome, CannotHelp)
     return outcome
 
@@ -314,7 +315,7 @@ def test_the_last_tie_is_the_callers_in_v1_34_and_the_first_nodes_in_v1_16() -> 
         preemptor_pod(), held("a", "n1", cpu="2"), held("b", "n2", cpu="2"), nodes=("n1", "n2")
     )
     found = [
-        Preemptor(rules=rules).preempt(where.pod, where, tie_break=last, now_ns=NOW_NS)
+        DefaultPreemption(rules=rules).post_filter(where.pod, where, tie_break=last, now_ns=NOW_NS)
         for rules in (V1_34, V1_16)
     ]
     picked = [
@@ -371,7 +372,7 @@ def test_a_limited_search_begins_at_its_offset_and_stops_when_it_has_enough() ->
         preemptor_pod(), *(held(f"p{n}", f"n{n}", cpu="2") for n in range(5)),
         nodes=[f"n{n}" for n in range(5)],
     )  # fmt: skip
-    limited = Preemptor(rules=V1_34, sampling=CandidateSampling(percentage=50, absolute=1))
+    limited = DefaultPreemption(rules=V1_34, sampling=CandidateSampling(percentage=50, absolute=1))
     found = limited.evaluate(
         where.pod, where, tie_break=lambda nodes: nodes[3 % len(nodes)], now_ns=NOW_NS
     )
@@ -386,7 +387,7 @@ def test_a_limited_search_continues_until_one_candidate_violates_no_budget() -> 
         nodes=[f"n{n}" for n in range(5)],
     )  # fmt: skip
     where.all_budgets = [make_budget().match_labels(app="a").allowed(0).obj()]
-    limited = Preemptor(rules=V1_34, sampling=CandidateSampling(percentage=0, absolute=2))
+    limited = DefaultPreemption(rules=V1_34, sampling=CandidateSampling(percentage=0, absolute=2))
     found = limited.evaluate(where.pod, where, tie_break=first, now_ns=NOW_NS)
     assert [each.candidate.node for each in found.candidates] == ["n3", "n0", "n1"]
 
@@ -400,7 +401,7 @@ def test_extenders_narrow_the_candidates() -> None:
     def only_n1(_: Pod, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
         return tuple(each for each in candidates if each.node == "n1")
 
-    outcome = Preemptor(rules=V1_34, extenders=only_n1).preempt(
+    outcome = DefaultPreemption(rules=V1_34, extenders=only_n1).post_filter(
         where.pod, where, tie_break=first, now_ns=NOW_NS
     )
     assert isinstance(outcome, Nomination)
@@ -419,9 +420,9 @@ def test_extenders_that_leave_nothing_leave_the_nomination_alone(
 ) -> None:
     """A failure is an error, an empty answer is not."""
     where = cluster(preemptor_pod(), held("low"))
-    outcome = Preemptor(rules=V1_34, extenders=lambda _pod, _candidates: answer).preempt(
-        where.pod, where, tie_break=first, now_ns=NOW_NS
-    )
+    outcome = DefaultPreemption(
+        rules=V1_34, extenders=lambda _pod, _candidates: answer
+    ).post_filter(where.pod, where, tie_break=first, now_ns=NOW_NS)
     assert isinstance(outcome, CannotHelp)
     assert (outcome.message, outcome.is_error) == (message, is_error)
     assert not outcome.clear_nomination

@@ -14,12 +14,8 @@ import pytest
 from replay.conform.vectors.vectors import RECORDED
 from replay.trace.criteria import criterion_in_logs
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2, policy_pb2
-from services.framework.preemption.preemptor import (
-    CannotHelp,
-    Nomination,
-    PreemptionEvaluation,
-    Preemptor,
-)
+from services.framework.plugins.default_preemption.plugin import DefaultPreemption
+from services.framework.preemption.outcome import CannotHelp, Nomination, PreemptionEvaluation
 from services.framework.preemption.rules import V1_34
 from services.framework.status import Code
 from services.kube.node import Node
@@ -110,7 +106,9 @@ def vector(request: pytest.FixtureRequest) -> Json:
 
 def _evaluate(vector: Json) -> PreemptionEvaluation:
     cluster = _cluster(vector)
-    return Preemptor(rules=V1_34).evaluate(cluster.pod, cluster, tie_break=_first, now_ns=NOW_NS)
+    return DefaultPreemption(rules=V1_34).evaluate(
+        cluster.pod, cluster, tie_break=_first, now_ns=NOW_NS
+    )
 
 
 def test_there_are_plain_vectors_to_compare() -> None:

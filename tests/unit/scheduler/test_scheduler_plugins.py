@@ -18,7 +18,7 @@ from services.framework.plugin import (
 )
 from services.framework.plugins.in_tree import SERVED
 from services.framework.preemption.candidates import TieBreak
-from services.framework.preemption.preemptor import CannotHelp, Cause, FailedCycle, Nomination
+from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle, Nomination
 from services.framework.profile import PluginSetting, Profile
 from services.framework.runtime.diagnosis import Refused
 from services.framework.snapshot.snapshot import Snapshot

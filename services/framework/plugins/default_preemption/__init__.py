@@ -1,1 +1,1 @@
-"""DefaultPreemption: the PostFilter plugin that calls the preemptor."""
+"""DefaultPreemption: the PostFilter plugin that preempts pods of lower priority."""

@@ -37,7 +37,7 @@ import numpy as np
 
 from services.framework.preemption.batch_dry_run import BatchDryRun
 from services.framework.preemption.candidates import hashed_tie_break
-from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.outcome import ExtenderError
 from services.framework.runtime.diagnosis import (
     NO_NODES_TEXT,
     Refused,

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from services.framework.plugin import Preemptor
 from services.framework.preemption.candidates import TieBreak, hashed_tie_break
-from services.framework.preemption.preemptor import ExtenderError, PreemptionEvaluation, Preemptor
+from services.framework.preemption.outcome import ExtenderError, PreemptionEvaluation
 from services.framework.runtime.diagnosis import NO_NODES_TEXT, fit_error_text
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt, FitError

@@ -22,7 +22,7 @@ import numpy as np
 from services.framework.columns.columns import Bools, Int64s
 from services.framework.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s
 from services.framework.preemption.candidates import Candidate
-from services.framework.preemption.preemptor import ExtenderError
+from services.framework.preemption.outcome import ExtenderError
 from services.framework.runtime.diagnosis import Diagnosis, PreFilterOutcome, StatusCount
 from services.framework.runtime.verdicts import EQUAL_SCORE
 from services.framework.snapshot.snapshot import Snapshot

@@ -38,10 +38,10 @@ from services.framework.preemption.candidates import (
     NonCandidate,
     TieBreak,
 )
-from services.framework.preemption.preemptor import CannotHelp, Cause, FailedCycle
+from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle
 
 # Plugins import it by this name.
-from services.framework.preemption.preemptor import Nomination as Nominate
+from services.framework.preemption.outcome import Nomination as Nominate
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.pod_classes import ClassWeights, PodClass
 from services.framework.snapshot.snapshot import Snapshot

@@ -19,7 +19,7 @@ from services.framework.plugins.in_tree import (
     with_preemption,
 )
 from services.framework.preemption import rules
-from services.framework.preemption.preemptor import Preemptor, no_extenders
+from services.framework.preemption.outcome import no_extenders
 from services.framework.preemption.rules import PreemptionRules
 from services.framework.profile import Profile
 from services.framework.runtime.framework import Framework
@@ -60,12 +60,11 @@ def make_cycles(
     options: SchedulerOptions, snapshot: Snapshot, registry: Registry, extenders: Extenders
 ) -> tuple[HostChoice, dict[str, Cycle]]:
     """Return the host choice that all profiles share, and each one's cycle by scheduler name."""
-    narrow = extenders.narrowed if extenders.any_preempts else no_extenders
-    preemptor = Preemptor(rules=options.rules.preemption, extenders=narrow)
     registry = {**registry, **options.rules.plugins}
     served = with_preemption(
         registry,
-        None if options.disable_preemption else preemptor,
+        None if options.disable_preemption else options.rules.preemption,
+        extenders=extenders.narrowed if extenders.any_preempts else no_extenders,
         samples=options.sampling is not None and options.rules.preemption.samples_candidates,
     )
     choice = options.rules.host_choice(options.seed)

@@ -12,7 +12,8 @@ from collections.abc import Callable
 import numpy as np
 
 from services.framework.columns.kernels import Kernel
-from services.framework.preemption.batch_dry_run import BatchDryRun, pick_from_batch
+from services.framework.preemption.batch_dry_run import BatchDryRun
+from services.framework.preemption.candidates import pick_one_node
 from services.framework.preemption.rules import V1_34
 from services.framework.runtime.framework import Framework
 from services.framework.runtime.verdicts import NO_NODE, FitError
@@ -109,4 +110,4 @@ def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
     result.at_once = BatchDryRun(snapshot, V1_34)
     batch = result.batch_dry_run(0)
     assert batch is not None
-    pick_from_batch(batch, rules=V1_34, tie_break=min)
+    pick_one_node(batch.criteria, batch.names, rules=V1_34, tie_break=min)
