@@ -208,7 +208,7 @@ def _last_line(log: IO[bytes]) -> str:
 
 
 class EmbeddedServices:
-    """The services that a replay starts: queue and scheduler, eviction, or both.
+    """The services that a replay starts: queue and scheduler, eviction, or both; the autoscaler.
 
     They are child processes, or with `in_process` run in this one; `addresses` are theirs by name.
     With `warms_up` the scheduler compiles or loads its kernels before it listens, otherwise when it
@@ -221,6 +221,7 @@ class EmbeddedServices:
         *,
         scheduler: bool = True,
         eviction: bool = True,
+        autoscaler: bool = False,
         in_process: bool = False,
         warms_up: bool = False,
         compiling: Compiling = lambda _done, _all: None,
@@ -229,6 +230,7 @@ class EmbeddedServices:
         self.processes: dict[str, ServiceProcess] = {}
         self.addresses: dict[str, str] = {}
         self._wanted = (scheduler, eviction)
+        self._autoscaler = autoscaler
         self._in_process = in_process
         self._warms_up = warms_up
         self._compiling = compiling
@@ -256,6 +258,8 @@ class EmbeddedServices:
             starter = self._starter = Starter()
             if eviction:
                 self.processes["eviction"] = ServiceProcess(starter, "eviction")
+            if self._autoscaler:
+                self.processes["autoscaler"] = ServiceProcess(starter, "autoscaler")
             if scheduler:
                 self.processes["queue"] = ServiceProcess(starter, "queue", then="scheduler")
                 queue = self.processes["queue"].wait_listening()

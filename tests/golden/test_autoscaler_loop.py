@@ -16,16 +16,21 @@ import pytest
 from replay.conform.autoscaler.cluster import Json
 from replay.conform.autoscaler.loop import Carry, difference, play
 from replay.conform.autoscaler.session import SessionAutoscaler
+from replay.conform.vectors.vectors import RECORDED
 from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2_grpc
 from services.autoscaler.servicer import AutoscalerServicer
 from services.rpc.client import channel
 from services.rpc.local import LocalServer
 from tests.vectors import read_vectors
 
-GOLDEN = Path(__file__).parents[2].parent / "shared" / "golden"
+FURTHER = Path(__file__).parents[2].parent / "shared" / "golden"
+"""Further vectors may be kept beside the project."""
 VECTORS = [
     vector
-    for path in sorted(GOLDEN.glob("autoscaler-loop-*.jsonl.gz"))
+    for path in (
+        RECORDED / "autoscaler-v1.36.jsonl.gz",
+        *sorted(FURTHER.glob("autoscaler-loop-heldout*.jsonl.gz")),
+    )
     for vector in read_vectors(path)
 ]
 MOVED = VECTORS[::7]
@@ -56,7 +61,6 @@ def service_fixture() -> Iterator[grpc.Channel]:
         server.close()
 
 
-@pytest.mark.skipif(not VECTORS, reason="no ../shared/golden")
 @pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["id"])
 def test_scans_decide_what_upstream_decides(service: grpc.Channel, vector: Json) -> None:
     """Every scan's report and calls, in the order of names that the recording has."""
@@ -65,7 +69,6 @@ def test_scans_decide_what_upstream_decides(service: grpc.Channel, vector: Json)
     autoscaler.close()
 
 
-@pytest.mark.skipif(not VECTORS, reason="no ../shared/golden")
 @pytest.mark.parametrize("vector", MOVED, ids=lambda vector: vector["id"])
 def test_a_restored_session_goes_on_the_same(service: grpc.Channel, vector: Json) -> None:
     """With a checkpoint after every scan, deletions, hints, timers and backoffs go on."""

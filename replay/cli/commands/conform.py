@@ -26,7 +26,7 @@ from services.rpc.client import channel, tls_options
 from services.terminal import counted, echo
 
 CONTRACTS = {contract.service: contract for contract in (SCHEDULER, QUEUE, EVICTION)}
-_OF_VECTORS = ("scheduler", "queue", "eviction", "version", "stream", "only", "show")
+_OF_VECTORS = ("scheduler", "queue", "eviction", "autoscaler", "version", "stream", "only", "show")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -48,6 +48,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--scheduler", default="", metavar="HOST:PORT", help="A running scheduler.")
 @click.option("--queue", default="", metavar="HOST:PORT", help="A running scheduling queue.")
 @click.option("--eviction", default="", metavar="HOST:PORT", help="A running eviction service.")
+@click.option("--autoscaler", default="", metavar="HOST:PORT", help="A running autoscaler.")
 @tls_options("", "those services", timeouts=CHECK_TIMEOUTS)
 @click.option(
     "--version",
@@ -80,6 +81,7 @@ def command(
     scheduler: str,
     queue: str,
     eviction: str,
+    autoscaler: str,
     tls: ClientTls,
     version: str,
     stream: bool,
@@ -91,9 +93,10 @@ def command(
     """Compare services with what upstream's own code did, or with the contract.
 
     FILE... has golden vectors, one JSON object a line, gzipped or not: scheduling scenarios, or
-    scripts of the scheduling queue or of the eviction manager. Without FILE, all vectors that come
-    with Reprieve are played. The services are started as child processes, unless addresses are
-    given, such as those of your own services. A vector that cannot be read counts as failed.
+    scripts of the scheduling queue, the eviction manager or the cluster autoscaler. Without FILE,
+    all vectors that come with Reprieve are played. The services are started as child processes,
+    unless addresses are given, such as those of your own services. A vector that cannot be read
+    counts as failed.
 
     With --contract, ADDRESS is that of any service. These checks need no vectors and accept any of
     several equal nodes; a table shows the level of the contract that the service reaches, and what
@@ -117,7 +120,12 @@ def command(
     files = [_FILE.convert(name, None, context) for name in names]
     if version and not files:
         raise ExitError(REFUSED, "--version: give FILE; the bundled vectors have several versions")
-    addresses = {"scheduler": scheduler, "queue": queue, "eviction": eviction}
+    addresses = {
+        "scheduler": scheduler,
+        "queue": queue,
+        "eviction": eviction,
+        "autoscaler": autoscaler,
+    }
     endpoints = Endpoints(addresses={k: v for k, v in addresses.items() if v}, tls=tls)
     played = files_of(files or recorded_files(), version)
     with _Bar(played, quiet=quiet) as bar:

@@ -12,6 +12,7 @@ import grpc
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.stream import describe
+from replay.conform.autoscaler.session import autoscaler_difference
 from replay.conform.vectors.eviction import eviction_difference
 from replay.conform.vectors.queue import queue_difference, streamed_queue_difference
 from replay.conform.vectors.scheduling import scheduling_difference
@@ -44,6 +45,7 @@ _PLAYERS = {
     VectorKind.SCHEDULING: _Player("scheduler", "v1.34", scheduling_difference),
     VectorKind.QUEUE: _Player("queue", "v1.34", queue_difference),
     VectorKind.EVICTION: _Player("eviction", "v1.32", eviction_difference),
+    VectorKind.AUTOSCALER: _Player("autoscaler", "v1.36", autoscaler_difference),
 }
 
 
@@ -197,6 +199,7 @@ def _channels(
     started: AbstractContextManager[EmbeddedServices] = EmbeddedServices(
         scheduler=bool(missing & {VectorKind.SCHEDULING, VectorKind.QUEUE}),
         eviction=VectorKind.EVICTION in missing,
+        autoscaler=VectorKind.AUTOSCALER in missing,
     )
     with started as embedded:
         opened = {

@@ -32,6 +32,7 @@ class VectorKind(Enum):
     SCHEDULING = "scheduling"
     QUEUE = "queue"
     EVICTION = "eviction"
+    AUTOSCALER = "autoscaler"
 
 
 def recorded_files() -> list[Path]:
@@ -92,6 +93,8 @@ def _kind(vector: Json) -> VectorKind | None:
         return VectorKind.SCHEDULING
     config = vector.get("config")
     if isinstance(config, dict) and "script" in vector:
+        if "groups" in config:
+            return VectorKind.AUTOSCALER
         return VectorKind.QUEUE if "initial_backoff_ms" in config else VectorKind.EVICTION
     return None
 
