@@ -50,6 +50,8 @@ _MEMORY = "1GB"
 _THREADS = 2
 _T = TypeVar("_T")
 _BYTES_BUFFERED = 1 << 20
+_LOG_BYTES_KEPT = 64 << 20
+"""Up to this size the log is read once, and kept in memory; a larger one for each table anew."""
 
 
 def ensure_tables(run: RunDirectory) -> None:
@@ -91,8 +93,10 @@ def build_tables(run: RunDirectory, folder: Path) -> None:
 
 
 def _build(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path) -> None:
-    log_file = _reader(_whole_log(run, draft), LOG_COLUMNS)
-    connection.execute(f"CREATE VIEW log AS {LOG.format(log_file=log_file)}")
+    log = _whole_log(run, draft)
+    kept = "TABLE" if log.stat().st_size <= _LOG_BYTES_KEPT else "VIEW"
+    log_file = _reader(log, LOG_COLUMNS)
+    connection.execute(f"CREATE {kept} log AS {LOG.format(log_file=log_file)}")
     _write_drafts(run, connection, draft)
     for name in _DRAFTS:
         columns = {column.name: column.type for column in TABLES[name].columns}
