@@ -35,14 +35,21 @@ def command(*arguments: str) -> list[str]:
     return [sys.executable, "-P", "-m", "replay.cli.main", *arguments]
 
 
-def reprieve(folder: Path, *arguments: str, code: int = 0, **more: str) -> Done:
-    """Run a command in `folder`, within this process; its exit code is `code`."""
+def reprieve(
+    folder: Path, *arguments: str, code: int = 0, reports: bool = False, **more: str
+) -> Done:
+    """Run a command in `folder`, within this process; its exit code is `code`.
+
+    A replay writes tables and report only with `reports`: they are half of a small one's CPU, and
+    commands that need tables make them.
+    """
     returned = 0
     out, err = io.BytesIO(), io.BytesIO()
     with (
         contextlib.chdir(folder),
         mock.patch("replay.sessions.EmbeddedServices", _here),
         mock.patch("replay.compare.run.EmbeddedServices", _here),
+        _as_they_are() if reports else mock.patch("replay.cli.commands.replay._report"),
         mock.patch.dict(os.environ, environment(**more), clear=True),
         mock.patch.object(sys, "argv", ["reprieve", *arguments]),
         contextlib.redirect_stdout(io.TextIOWrapper(out, "utf-8", write_through=True)),
@@ -54,6 +61,10 @@ def reprieve(folder: Path, *arguments: str, code: int = 0, **more: str) -> Done:
             returned = int(ending.code or 0)
         shown, said = out.getvalue().decode(), err.getvalue().decode()
     return _checked(Done(list(arguments), returned, shown, said), code)
+
+
+def _as_they_are() -> contextlib.AbstractContextManager[None]:
+    return contextlib.nullcontext()
 
 
 def _here(**options: Any) -> EmbeddedServices:

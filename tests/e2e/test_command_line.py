@@ -112,8 +112,7 @@ def test_the_doctor_finds_a_collector_that_does_not_respond(
 ) -> None:
     """By its address, with what to do."""
     monkeypatch.setattr(doctor, "_replay", lambda: iter(()))
-    endpoint = {"OTEL_EXPORTER_OTLP_ENDPOINT": "http://127.0.0.1:1"}
-    done = reprieve(tmp_path, "doctor", code=1, **endpoint)
+    done = reprieve(tmp_path, "doctor", code=1, OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
     assert "http://127.0.0.1:1: Connection refused; start it" in done.stdout.replace("\n", " ")
     assert done.stderr == "Error: replays do not work here: collector\n"
 

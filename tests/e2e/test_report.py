@@ -67,7 +67,8 @@ def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         if not trace.exists():
             pytest.skip(f"{trace} is not there")
     run = tmp_path_factory.mktemp("reports") / Path(request.param).name
-    reprieve(ROOT, "replay", str(trace), "--run", str(run), "--spans", "off", "-q", "--in-process")
+    arguments = ("replay", str(trace), "--run", str(run), "--spans", "off", "-q")
+    reprieve(ROOT, *arguments, reports=True)
     return run / "report.html"
 
 

@@ -377,7 +377,7 @@ def test_a_run_that_was_killed_right_after_its_end_gets_its_report_and_its_check
     reprieve(tmp_path, "generate", "-o", "trace.ktr", "--pods", "30", "--nodes", "5")
     files = ("--junit", "junit.xml", "--summary=summary.md")
     options = ("--run", "run", "-q", "--assert", "bound == 0", *files)
-    reprieve(tmp_path, "replay", "trace.ktr", *options, code=1)
+    reprieve(tmp_path, "replay", "trace.ktr", *options, code=1, reports=True)
     run = tmp_path / "run"
     results = [tmp_path / "junit.xml", tmp_path / "summary.md"]
     written = [each.read_text("utf-8") for each in results]

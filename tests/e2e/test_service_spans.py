@@ -14,7 +14,7 @@ from services.telemetry.span import Sampling
 from tests.otlp_collector import running_collector
 
 WORKLOAD = GenerateOptions(
-    seed=1, nodes=3, pods=6, deployments=1, budgets=0, window_ns=5 * SECOND_NS
+    seed=1, nodes=1, pods=60, deployments=1, budgets=0, window_ns=5 * SECOND_NS
 )
 NAMES = {
     "reprieve-scheduler": "reprieve.scheduler.v1beta1.SchedulerService/StreamingRunRound",
@@ -24,13 +24,16 @@ NAMES = {
 
 
 @pytest.mark.e2e
+@pytest.mark.parametrize("in_process", [False, True])
 def test_each_service_sends_its_spans_into_the_runs_trace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, in_process: bool
 ) -> None:
     """The queue's stand below the scheduler's, the others below the run's own."""
     with running_collector() as collector:
         monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.endpoint)
-        settings = ReplaySettings(version="test", run_path=tmp_path / "run", sampling=Sampling(1.0))
+        settings = ReplaySettings(
+            version="test", run_path=tmp_path / "run", sampling=Sampling(1.0), in_process=in_process
+        )
         run_replay(settings, lambda: generate(WORKLOAD), lambda _now_ns, _cluster, _tally: None)
         spans = collector.spans()
     (run,) = [span for name, span in spans if (name, span.name) == ("reprieve", "replay")]

@@ -220,7 +220,9 @@ def test_refused_decisions_are_counted_and_shown_wherever_a_run_is(
         done = reprieve(tmp_path, "replay", trace, *options, code=SERVICE)
         tolerated = [*options, "--force", "--tolerate-refusals"]
         nodes = iter(["nowhere", "node-a", "node-a"])
-        checked = reprieve(tmp_path, "replay", trace, *tolerated, "--assert", "refusals == 2")
+        checked = reprieve(
+            tmp_path, "replay", trace, *tolerated, "--assert", "refusals == 2", reports=True
+        )
     assert "1 assigned pod, 1 unknown node" in " ".join(done.stderr.split())
     assert "1 assigned pod, 1 unknown node" in " ".join(checked.stdout.split())
     run = RunDirectory.open(tmp_path / "run")

@@ -40,8 +40,8 @@ DECISIONS = "decisions.jsonl"
 LIMIT_S = 120.0
 """How long a disturbed run may take."""
 SERVED_WITH = "queue=1s unreachable=2s keepalive=1s probe=1s"
-BY_KEEPALIVE = Timeouts(response=30, call=2, checkpoint=3, keepalive=0.5, probe=1)
-BY_DEADLINE = Timeouts(response=2, call=2, checkpoint=3)
+BY_KEEPALIVE = Timeouts(response=30, call=8, checkpoint=8, keepalive=0.5, probe=1)
+BY_DEADLINE = Timeouts(response=4, call=8, checkpoint=8)
 """What notices that a service has gone: pings, or a response that is overdue."""
 WAYS = ("to", "from")
 KINDS = ("one way", "half open", "held", "delayed", "reset", "in a message", "refused", "stopped")

@@ -128,9 +128,11 @@ class SpanInterceptor(HandlerInterceptor):
                 unanswered.push(lambda *raised: _end(under_way, *raised))
                 async with aclosing(function(noted(), context)) as answers:
                     async for answer in answers:
-                        yield answer
+                        # Before the yield: whoever pulls answers in the services' own process
+                        # comes back for the next one only.
                         if under_way:
                             under_way.popleft().close()
+                        yield answer
 
         return call
 
