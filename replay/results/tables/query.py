@@ -13,9 +13,10 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Self, TypeVar
 
 import duckdb
@@ -335,8 +336,12 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]
     this one waits in a call that a signal interrupts.
     """
     future = _worker().submit(work)
+    done: SimpleQueue[Future[_T]] = SimpleQueue()
+    future.add_done_callback(done.put)
     try:
-        return future.result()
+        # Not future.result(): no signal is raised within a call of concurrent.futures, which holds
+        # a lock (replay/interrupts.py).
+        return done.get().result()
     except KeyboardInterrupt:
         connection.interrupt()
         wait((future,))
