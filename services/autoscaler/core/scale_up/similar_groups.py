@@ -142,7 +142,7 @@ def _distribute(changes: list[GroupChange], count: int) -> None:
         else:
             changes[start], changes[at] = changes[at], changes[start]
             start += 1
-        if at < len(changes) - 1 and change.to_size > changes[at + 1].to_size:
+        if at < len(changes) - 1 and changes[at].to_size > changes[at + 1].to_size:
             at += 1
         else:
             at = start
