@@ -248,7 +248,7 @@ def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Pa
         line(8, "MODIFIED", pod("late", 6, node="n")),
     )
     options = ("--follow-until", "5s", "--run", "r", "--in-process")
-    told = reprieve(tmp_path, "replay", "all.jsonl", *options).stdout
+    told = reprieve(tmp_path, "replay", "all.jsonl", *options, reports=True).stdout
     assert "the recording is followed until" in " ".join(told.split())
     decided = [json.loads(each) for each in (tmp_path / "r" / "decisions.jsonl").open()]
     bound = [e["observed"] for e in decided if "scheduled" in e["observed"]]
