@@ -1,7 +1,7 @@
 """The cloud and the cluster that a script of the autoscaler's vectors describes.
 
 Objects are Kubernetes' JSON. What a script's operation or a call of the autoscaler's changes is
-noted in `changes`, for whoever tells the autoscaler. Nothing happens by itself, apart from one
+noted in `changes`, for whoever sends them to the autoscaler. Nothing happens by itself, but one
 thing: an evicted pod is gone when its grace period is over, unless it has finalizers.
 
 A group has `initial` instances named NAME-0 and so on. An increase makes the next numbers, which

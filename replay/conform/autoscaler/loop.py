@@ -43,7 +43,7 @@ class ScriptedAutoscaler(Protocol):
         """Start at time 0, after the changes of that time."""
 
     def next_due_ms(self) -> int | None:
-        """Return when the background work is next due, None if there is none."""
+        """Return when the background work is next due, None for no work."""
 
     def act(self, at_ms: int, carry: Carry) -> None:
         """Do the background work that is due."""

@@ -1,6 +1,6 @@
 """Kubernetes objects as the autoscaler's core reads them.
 
-A kind that the autoscaler does not read is none of its objects. Raises FieldError as
+A kind that the autoscaler does not read is left out. Raises FieldError as
 services/rpc/kube/codec.py does, which decodes what the scheduler reads, too.
 """
 

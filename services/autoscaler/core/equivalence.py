@@ -1,7 +1,7 @@
 """Equivalence groups: pending pods that are scheduled alike.
 
 Pods of one controller with equal labels and specs are one group, of which the first pod stands for
-all. Of a controller's pods ten kinds are told apart; of any further kind each pod is alone, and so
+all. A controller has at most ten kinds of pods; of any further kind each pod is alone, and so
 is a pod without a controller and a daemon pod. Upstream's order of groups is random; here it is
 that of their first pods.
 

@@ -116,7 +116,7 @@ class Options:
 def from_flags(flags: Mapping[str, str]) -> Options:
     """Return the options that flags, by name and as on a command line, ask for.
 
-    Raises OptionsError for an unknown flag and for a value that is none.
+    Raises OptionsError for an unknown flag and for an unreadable value.
     """
     for_groups: dict[str, Any] = {}
     for_all: dict[str, Any] = {}

@@ -52,7 +52,7 @@ def arranged(pods: Iterable[ClusterPod]) -> ArrangedPods:
 
 
 def without_expendable(pods: Iterable[ClusterPod], options: Options) -> list[ClusterPod]:
-    """Return the pods whose priority is not below the cutoff; one without any is none of these."""
+    """Return the pods whose priority is not below the cutoff, and those without one."""
     cutoff = options.expendable_pods_priority_cutoff
     return [pod for pod in pods if not (pod.has_priority and pod.pod.priority < cutoff)]
 
