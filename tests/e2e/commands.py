@@ -49,7 +49,7 @@ def reprieve(
         contextlib.chdir(folder),
         mock.patch("replay.sessions.EmbeddedServices", _here),
         mock.patch("replay.compare.run.EmbeddedServices", _here),
-        _as_they_are() if reports else mock.patch("replay.cli.commands.replay._report"),
+        contextlib.nullcontext() if reports else mock.patch("replay.cli.commands.replay._report"),
         mock.patch.dict(os.environ, environment(**more), clear=True),
         mock.patch.object(sys, "argv", ["reprieve", *arguments]),
         contextlib.redirect_stdout(io.TextIOWrapper(out, "utf-8", write_through=True)),
@@ -61,10 +61,6 @@ def reprieve(
             returned = int(ending.code or 0)
         shown, said = out.getvalue().decode(), err.getvalue().decode()
     return _checked(Done(list(arguments), returned, shown, said), code)
-
-
-def _as_they_are() -> contextlib.AbstractContextManager[None]:
-    return contextlib.nullcontext()
 
 
 def _here(**options: Any) -> EmbeddedServices:

@@ -21,11 +21,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture(scope="session")
 def services() -> Iterator[EmbeddedServices]:
-    """Start queue, scheduler and eviction as processes of their own, on free ports."""
+    """Start all services as processes of their own, on free ports."""
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "gen")])
     try:
-        with EmbeddedServices(configuration=ANY_EXTENDER) as embedded:
+        with EmbeddedServices(configuration=ANY_EXTENDER, autoscaler=True) as embedded:
             yield embedded
     finally:
         if before is None:

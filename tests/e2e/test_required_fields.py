@@ -1,6 +1,6 @@
 """A request without a required field is refused by the field's path, whichever it is.
 
-The requests follow from the contract: every method of the three services, and every field below its
+The requests follow from the contract: every method of all services, and every field below its
 request that has the option REQUIRED. They have a session, and times.
 """
 
@@ -14,6 +14,7 @@ from google.protobuf.descriptor import MethodDescriptor, ServiceDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from replay.backends.processes import EmbeddedServices
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2
 from reprieve.eviction.v1beta1 import eviction_service_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2
@@ -22,6 +23,7 @@ from tests.required_fields import incomplete
 
 pytestmark = pytest.mark.e2e
 SERVICES = {
+    "autoscaler": autoscaler_service_pb2.DESCRIPTOR.services_by_name["AutoscalerService"],
     "queue": queue_service_pb2.DESCRIPTOR.services_by_name["QueueService"],
     "scheduler": scheduler_service_pb2.DESCRIPTOR.services_by_name["SchedulerService"],
     "eviction": eviction_service_pb2.DESCRIPTOR.services_by_name["EvictionService"],

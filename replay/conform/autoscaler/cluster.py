@@ -1,8 +1,8 @@
 """The cloud and the cluster that a script of the autoscaler's vectors describes.
 
 Objects are Kubernetes' JSON. What a script's operation or a call of the autoscaler's changes is
-noted in `changes`, for whoever sends them to the autoscaler. Nothing happens by itself, but one
-thing: an evicted pod is gone when its grace period is over, unless it has finalizers.
+noted in `changes`, and the player sends it to the autoscaler. Nothing happens by itself except that
+an evicted pod is gone when its grace period is over, unless it has finalizers.
 
 A group has `initial` instances named NAME-0 and so on. An increase makes the next numbers, which
 are being created until their node is added; in a group with late instances the cloud does not list

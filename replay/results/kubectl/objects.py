@@ -27,12 +27,7 @@ from replay.results.run.directory import RunDirectory
 from replay.world.api.admission.quotas import Quotas
 from replay.world.api.conditions import is_ready, ready_since_ns
 from replay.world.api.pod_record import JOB_TRACKING, controller_of, controller_uid
-from replay.world.controllers.workloads.daemon_sets import (
-    NodeShouldRun,
-    ShouldRun,
-    target,
-    tolerant,
-)
+from replay.world.controllers.workloads.daemon_sets import NodeShouldRun, target, tolerant
 from replay.world.controllers.workloads.deployments import same_template
 from replay.world.controllers.workloads.job_state import (
     FailureAction,
@@ -43,6 +38,7 @@ from replay.world.controllers.workloads.job_state import (
 from replay.world.controllers.workloads.pod_control import REVISION_LABEL, template_hash
 from reprieve.kube.v1beta1 import admission_pb2, meta_pb2, node_pb2, pod_pb2, workloads_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.daemon_pods import ShouldRun
 from services.kube.pod import TERMINAL_PHASES
 from services.kube.time import SECOND_NS
 from services.rpc.kube.fields import optional_time_ns, set_time, time_ns

@@ -9,8 +9,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from replay.results.workloads.workload import OwnedPod
-from replay.world.controllers.workloads.daemon_sets import NodeShouldRun, ShouldRun
+from replay.world.controllers.workloads.daemon_sets import NodeShouldRun
 from reprieve.kube.v1beta1 import node_pb2
+from services.kube.daemon_pods import ShouldRun
 
 
 @dataclass(slots=True)

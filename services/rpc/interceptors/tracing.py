@@ -128,8 +128,8 @@ class SpanInterceptor(HandlerInterceptor):
                 unanswered.push(lambda *raised: _end(under_way, *raised))
                 async with aclosing(function(noted(), context)) as answers:
                     async for answer in answers:
-                        # Before the yield: whoever pulls answers in the services' own process
-                        # comes back for the next one only.
+                        # Before the yield: a caller in the services' own process resumes this
+                        # generator only for its next answer.
                         if under_way:
                             under_way.popleft().close()
                         yield answer

@@ -4,17 +4,16 @@ Only nodes that have changed, or whose daemon pod has, are looked at. A pod is r
 been removed; a failed one is deleted first, from the second failure on only after a backoff.
 
 Source: kubernetes v1.34 pkg/controller/daemon/daemon_controller.go, manage, podsShouldBeOnNode,
-syncNodes, getUnscheduledPodsWithoutNode, NodeShouldRunDaemonPod, predicates; daemon/update.go,
-rollingUpdate (daemon_rolling_update.py has its rules); daemon/util/daemonset_util.go, IsPodUpdated,
-AddOrUpdateDaemonPodTolerations, ReplaceDaemonSetPodNodeNameNodeAffinity, GetTargetNodeName;
-kube-controller-manager's app/apps.go (a backoff of 1 s to 15 min).
+syncNodes, getUnscheduledPodsWithoutNode; daemon/update.go, rollingUpdate
+(daemon_rolling_update.py has its rules); daemon/util/daemonset_util.go, IsPodUpdated,
+ReplaceDaemonSetPodNodeNameNodeAffinity, GetTargetNodeName (services/kube/daemon_pods.py has the
+other rules); kube-controller-manager's app/apps.go (a backoff of 1 s to 15 min).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
 
 from replay.world.api.pod_record import PodRecord, controller_uid
 from replay.world.controllers.workloads import daemon_rolling_update
@@ -30,8 +29,9 @@ from replay.world.controllers.workloads.unfinished_rollout import ON_DELETE, Unf
 from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2, workloads_pb2
+from services.kube import daemon_pods
+from services.kube.daemon_pods import ShouldRun
 from services.kube.node import Node
-from services.kube.taints import TaintEffect, repels
 from services.kube.time import SECOND_NS
 from services.rpc.kube import fields
 from services.rpc.kube.fields import time_ns
@@ -39,19 +39,9 @@ from services.rpc.kube.spec import spec_from_message
 
 BACKOFF_NS = SECOND_NS
 BACKOFF_MAX_NS = 900 * SECOND_NS
-_NODE = "node.kubernetes.io"
-_TOLERATED = (
-    (f"{_NODE}/not-ready", "NoExecute"),
-    (f"{_NODE}/unreachable", "NoExecute"),
-    (f"{_NODE}/disk-pressure", "NoSchedule"),
-    (f"{_NODE}/memory-pressure", "NoSchedule"),
-    (f"{_NODE}/pid-pressure", "NoSchedule"),
-    (f"{_NODE}/unschedulable", "NoSchedule"),
-)
 TEMPLATE_GENERATION = "pod-template-generation"
 DAEMON_SET_GENERATION = "deprecated.daemonset.template.generation"
 """The label of a daemon pod, and the DaemonSet's annotation, with the number of its template."""
-_OF_THE_HOST = (f"{_NODE}/network-unavailable", "NoSchedule")
 
 
 @dataclass(slots=True)
@@ -383,23 +373,12 @@ def _is_of_older_template(daemon_set: workloads_pb2.DaemonSet, pod: pod_pb2.Pod)
     return None not in (number, label) and number != label
 
 
-class ShouldRun(Enum):
-    """Whether a DaemonSet's pod should run on a node.
-
-    CONTINUE: a pod that is there should continue running, and none should be started.
-    """
-
-    YES = "yes"
-    CONTINUE = "continue"
-    NO = "no"
-
-
 def tolerant(template: workloads_pb2.PodTemplateSpec) -> workloads_pb2.PodTemplateSpec:
     """Return the template with the tolerations that every daemon pod has."""
     made = workloads_pb2.PodTemplateSpec()
     made.CopyFrom(template)
-    tolerated = (*_TOLERATED, _OF_THE_HOST) if made.spec.host_network else _TOLERATED
-    for key, effect in tolerated:
+    for key, taint_effect in daemon_pods.tolerated(host_network=made.spec.host_network):
+        effect = taint_effect.value
         for toleration in made.spec.tolerations:
             if (toleration.key, toleration.operator, toleration.value, toleration.effect) == (
                 key,
@@ -423,22 +402,16 @@ class NodeShouldRun:
         self.template = template
         self._node_name = template.spec.node_name
         self._spec = spec_from_message(template.spec, field="spec.template.spec")
-        affinity = self._spec.node_affinity
-        self._required = affinity.required if affinity is not None else None
 
     def on(self, node: node_pb2.Node) -> ShouldRun:
         """Return whether a pod should run on the node: by name, labels and taints."""
         meta = node.metadata
-        value = Node(name=meta.name, labels=meta.labels)
-        if self._node_name not in ("", meta.name) or not value.matches(
-            self._spec.node_selector.items(), self._required
-        ):
+        if self._node_name not in ("", meta.name):
             return ShouldRun.NO
         taints = fields.taints(node.spec.taints, "spec.taints")
-        effects = {taint.effect for taint in taints if repels(taint, self._spec.tolerations)}
-        if TaintEffect.NO_EXECUTE in effects:
-            return ShouldRun.NO
-        return ShouldRun.CONTINUE if effects else ShouldRun.YES
+        return daemon_pods.should_run(
+            self._spec, Node(name=meta.name, labels=meta.labels, taints=taints)
+        )
 
 
 def pin(pod: pod_pb2.Pod, node_name: str) -> None:

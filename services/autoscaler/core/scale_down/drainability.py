@@ -61,7 +61,7 @@ class Controllers:
     by_kind: Mapping[tuple[str, str], ReplicaController] = field(default_factory=dict)
 
     def get(self, kind: str, namespace: str, name: str) -> ReplicaController | None:
-        """Return a controller, None if there is none."""
+        """Return a controller, None for an unknown one."""
         return self.by_kind.get((kind, f"{namespace}/{name}"))
 
 

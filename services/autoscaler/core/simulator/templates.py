@@ -12,8 +12,7 @@ would make their room.
 Source: kubernetes/autoscaler 1.36 processors/nodeinfosprovider/mixed_nodeinfos_processor.go;
 simulator/node_info_utils.go; utils/daemonset/daemonset.go; utils/labels/labels.go,
 UpdateDeprecatedLabels; utils/taints/taints.go, SanitizeTaints. kubernetes 1.36
-pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod, NewPod; daemon/util/
-daemonset_util.go, AddOrUpdateDaemonPodTolerations.
+pkg/controller/daemon/daemon_controller.go, NewPod.
 """
 
 from __future__ import annotations
@@ -27,6 +26,7 @@ from services.autoscaler.core.objects import ClusterNode, ClusterPod, DaemonSet
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
 from services.kube import taints
+from services.kube.daemon_pods import ShouldRun, should_run, tolerations
 from services.kube.node import (
     LABEL_HOSTNAME,
     LABEL_REGION,
@@ -36,7 +36,6 @@ from services.kube.node import (
     Node,
 )
 from services.kube.pod import OwnerReference, Pod, PodPhase, PodSpec, PreemptionPolicy
-from services.kube.taints import TaintEffect, Toleration, repels
 from services.kube.time import MINUTE_NS
 
 STABLE_NS = MINUTE_NS
@@ -70,15 +69,6 @@ _DEPRECATED = {
     LABEL_ZONE: LABEL_ZONE_BETA,
 }
 _SYSTEM_NODE_CRITICAL = "system-node-critical"
-_TOLERATED = (
-    (taints.NOT_READY, TaintEffect.NO_EXECUTE),
-    (taints.UNREACHABLE, TaintEffect.NO_EXECUTE),
-    (taints.DISK_PRESSURE, TaintEffect.NO_SCHEDULE),
-    (taints.MEMORY_PRESSURE, TaintEffect.NO_SCHEDULE),
-    (taints.PID_PRESSURE, TaintEffect.NO_SCHEDULE),
-    (taints.UNSCHEDULABLE, TaintEffect.NO_SCHEDULE),
-)
-_TOLERATED_BY_HOST_NETWORK = (taints.NETWORK_UNAVAILABLE, TaintEffect.NO_SCHEDULE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,15 +180,8 @@ class Templates:
     def _daemon_pod(self, daemon_set: DaemonSet, node: Node) -> ClusterPod | None:
         """Return the pod that a daemon set would run on a node, None if it would not."""
         spec = self._daemon_spec(daemon_set)
-        affinity = spec.node_affinity
-        required = None if affinity is None else affinity.required
-        if not node.matches(spec.node_selector.items(), required):
+        if should_run(spec, node) is not ShouldRun.YES:
             return None
-        cordon = (taints.CORDON,) if node.unschedulable else ()
-        effects = {TaintEffect.NO_SCHEDULE, TaintEffect.NO_EXECUTE}
-        for taint in (*node.taints, *cordon):
-            if taint.effect in effects and repels(taint, spec.tolerations):
-                return None
         name = f"{daemon_set.name}-pod-{node.name}"
         owner = OwnerReference(
             kind="DaemonSet", name=daemon_set.name, uid=daemon_set.uid, controller=True
@@ -223,8 +206,7 @@ class Templates:
         if known is not None and known[0] is daemon_set.spec:
             return known[1]
         spec = daemon_set.spec
-        pairs = [*_TOLERATED, *([_TOLERATED_BY_HOST_NETWORK] if spec.host_network else [])]
-        added = (Toleration(key=key, operator="Exists", effect=effect) for key, effect in pairs)
+        added = tolerations(host_network=spec.host_network)
         made = replace(spec, tolerations=(*spec.tolerations, *added))
         self.daemon_specs[daemon_set.key] = spec, made
         return made
