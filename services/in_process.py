@@ -1,8 +1,9 @@
 """All three services in this process, without sockets: the same servicers, the same messages.
 
-So is the audit of another scheduler's decisions, which is no service.
+So are the audit of another scheduler's decisions, and the parts of the autoscaler that have golden
+vectors of their own; neither is a service.
 
-Elsewhere services refer to each other by protos and addresses only; this module imports all three.
+Elsewhere services refer to each other by protos and addresses only; this module imports them.
 """
 
 from __future__ import annotations
@@ -10,8 +11,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import Callable, Collection, Iterator
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Collection, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
@@ -74,6 +75,13 @@ def in_process(
         if eviction:
             addresses["eviction"] = serve("eviction", _eviction)
         yield addresses
+
+
+def autoscaler_parts() -> Mapping[str, Callable[[dict[str, Any]], dict[str, Any]]]:
+    """Return "estimate" and "expander": what they decide for a golden vector, both as JSON."""
+    from services.autoscaler.estimates import chosen, estimated  # noqa: PLC0415 - numba
+
+    return {"estimate": estimated, "expander": chosen}
 
 
 def placement_audit(

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from replay.conform.vectors.vectors import RECORDED
-from tests.e2e.commands import REFUSED, reprieve
+from tests.e2e.commands import REFUSED, SERVICE, reprieve
 
 pytestmark = pytest.mark.e2e
 DIFFERS = 1
@@ -130,6 +130,23 @@ def test_a_vector_that_differs_is_reported_with_both_sides_and_exits_with_1(tmp_
     assert [each["id"] for each in found[0]["differences"]] == ["calm-after-all"]
     only = reprieve(tmp_path, "conform", name, "--only", "calm-after", code=DIFFERS)
     assert only.stdout.splitlines()[-1] == "0 passed, 1 failed"
+
+
+def test_what_no_rpc_has_is_played_with_our_own_code(tmp_path: Path) -> None:
+    """Estimates and expanders, wherever the autoscaler is: nothing is sent to it, or started."""
+    kinds = ("estimate", "expander")
+    names = [str(RECORDED / f"autoscaler-{kind}-v1.36.jsonl.gz") for kind in kinds]
+    nobody = ("--autoscaler", "127.0.0.1:1", "--only", "-00")
+    lines = reprieve(tmp_path, "conform", *names, *nobody).stdout.splitlines()
+    ours = "v1.36 (this installation's own code: no RPC has it), "
+    counts = [line.partition(ours)[2] for line in lines if ours in line]
+    assert counts == ["6 passed, 0 failed", "6 passed, 0 failed"]
+    files = json.loads(reprieve(tmp_path, "conform", *names, *nobody, "-o", "json").stdout)
+    assert [(file["kind"], file["service"]) for file in files] == [
+        (f"autoscaler-{kind}", None) for kind in kinds
+    ]
+    scripts = str(RECORDED / "autoscaler-v1.36.jsonl.gz")
+    assert "UNAVAILABLE" in reprieve(tmp_path, "conform", scripts, *nobody, code=SERVICE).stderr
 
 
 def test_a_quiet_conform_prints_the_files_that_fail_alone(tmp_path: Path) -> None:

@@ -95,8 +95,9 @@ def command(
     FILE... has golden vectors, one JSON object a line, gzipped or not: scheduling scenarios, or
     scripts of the scheduling queue, the eviction manager or the cluster autoscaler. Without FILE,
     all vectors that come with Reprieve are played. The services are started as child processes,
-    unless addresses are given, such as those of your own services. A vector that cannot be read
-    counts as failed.
+    unless addresses are given, such as those of your own services. Vectors of the autoscaler's
+    estimates and expanders are always played with our own code, since no RPC has them. A vector
+    that cannot be read counts as failed.
 
     With --contract, ADDRESS is that of any service. These checks need no vectors and accept any of
     several equal nodes; a table shows the level of the contract that the service reaches, and what
@@ -175,7 +176,8 @@ def _print(files: list[FileConformance], show: int, *, quiet: bool) -> None:
         if quiet and not file.failed:
             continue
         counts = f"{file.passed} passed, {file.failed} failed"
-        echo(f"{file.path.name}: {file.kind.value} {file.version}, {counts}")
+        by = "" if file.service else " (this installation's own code: no RPC has it)"
+        echo(f"{file.path.name}: {file.kind.value} {file.version}{by}, {counts}")
         table = TableWriter(("TOPIC", "PASSED", "FAILED"), write)
         table.rows(
             [

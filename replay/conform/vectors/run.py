@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import grpc
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.stream import describe
+from replay.conform.autoscaler.estimates import estimate_difference, expander_difference
 from replay.conform.autoscaler.session import autoscaler_difference
 from replay.conform.vectors.eviction import eviction_difference
 from replay.conform.vectors.queue import queue_difference, streamed_queue_difference
@@ -34,19 +36,26 @@ Compare = Callable[[grpc.Channel, str, Json], str]
 
 @dataclass(frozen=True, slots=True)
 class _Player:
-    """How vectors of a kind are played; `version` is that of files that name none."""
+    """How vectors of a kind are played through a service."""
 
     service: str
-    version: str
     compare: Compare
 
 
 _PLAYERS = {
-    VectorKind.SCHEDULING: _Player("scheduler", "v1.34", scheduling_difference),
-    VectorKind.QUEUE: _Player("queue", "v1.34", queue_difference),
-    VectorKind.EVICTION: _Player("eviction", "v1.32", eviction_difference),
-    VectorKind.AUTOSCALER: _Player("autoscaler", "v1.36", autoscaler_difference),
+    VectorKind.SCHEDULING: _Player("scheduler", scheduling_difference),
+    VectorKind.QUEUE: _Player("queue", queue_difference),
+    VectorKind.EVICTION: _Player("eviction", eviction_difference),
+    VectorKind.AUTOSCALER: _Player("autoscaler", autoscaler_difference),
 }
+"""Vectors of the other kinds are played through this installation's own core."""
+_VERSIONS = {
+    VectorKind.SCHEDULING: "v1.34",
+    VectorKind.QUEUE: "v1.34",
+    VectorKind.EVICTION: "v1.32",
+}
+"""The version of files that name none."""
+_VERSION = "v1.36"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,6 +84,12 @@ class FileConformance:
     version: str
     topics: dict[str, TopicCounts] = field(default_factory=dict)
     differences: list[Difference] = field(default_factory=list)
+
+    @property
+    def service(self) -> str:
+        """Return the service that played the vectors; "": none, but our own core."""
+        player = _PLAYERS.get(self.kind)
+        return "" if player is None else player.service
 
     @property
     def vectors(self) -> int:
@@ -106,6 +121,7 @@ class FileConformance:
             "file": str(self.path),
             "kind": self.kind.value,
             "version": self.version,
+            "service": self.service or None,
             "vectors": self.vectors,
             "passed": self.passed,
             "failed": self.failed,
@@ -133,7 +149,7 @@ def files_of(paths: list[Path], version: str = "") -> list[FileConformance]:
     files = []
     for path in paths:
         kind = kind_of(path)
-        its_version = version or version_in(path) or _PLAYERS[kind].version
+        its_version = version or version_in(path) or _VERSIONS.get(kind, _VERSION)
         files.append(FileConformance(path=path, kind=kind, version=its_version))
     return files
 
@@ -158,25 +174,36 @@ def play(
         )
     with _channels({file.kind for file in files}, endpoints) as channels:
         for file in files:
+            compare = _compare(file, players, channels)
             for number, line in enumerate(read_lines(file.path), 1):
                 id_, tags = _name(line, number)
                 if not wanted(id_):
                     continue
-                text = _difference(players[file.kind], channels[file.kind], file.version, line)
+                text = _difference(compare, file.service, line)
                 file.note(id_, tags, text)
                 progress(file)
 
 
-def _difference(
-    player: _Player, opened: grpc.Channel, version: str, line: Json | UnreadableVector
-) -> str:
+def _compare(
+    file: FileConformance,
+    players: Mapping[VectorKind, _Player],
+    channels: Mapping[VectorKind, grpc.Channel],
+) -> Callable[[Json], str]:
+    """Return what plays a vector of a file and returns the difference, "" if none."""
+    player = players.get(file.kind)
+    if player is not None:
+        return partial(player.compare, channels[file.kind], file.version)
+    return estimate_difference if file.kind is VectorKind.ESTIMATE else expander_difference
+
+
+def _difference(compare: Callable[[Json], str], service: str, line: Json | UnreadableVector) -> str:
     if isinstance(line, UnreadableVector):
         return f"the vector cannot be read: it {line.reason}"
     try:
-        return player.compare(opened, version, line)
+        return compare(line)
     except grpc.RpcError as error:
         if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNAVAILABLE:
-            raise BackendError(f"{player.service}: {describe(error)}") from error
+            raise BackendError(f"{service}: {describe(error)}") from error
         return f"the service returned {describe(error)}"
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         return f"the vector cannot be read: {error!r}"
@@ -195,7 +222,8 @@ def _name(line: Json | UnreadableVector, number: int) -> tuple[str, tuple[str, .
 def _channels(
     kinds: set[VectorKind], endpoints: Endpoints
 ) -> Iterator[dict[VectorKind, grpc.Channel]]:
-    missing = {kind for kind in kinds if _PLAYERS[kind].service not in endpoints.addresses}
+    served = kinds & _PLAYERS.keys()
+    missing = {kind for kind in served if _PLAYERS[kind].service not in endpoints.addresses}
     started: AbstractContextManager[EmbeddedServices] = EmbeddedServices(
         scheduler=bool(missing & {VectorKind.SCHEDULING, VectorKind.QUEUE}),
         eviction=VectorKind.EVICTION in missing,
@@ -206,7 +234,7 @@ def _channels(
             kind: channel(embedded.addresses[_PLAYERS[kind].service])
             if kind in missing
             else channel(endpoints.addresses[_PLAYERS[kind].service], endpoints.tls)
-            for kind in sorted(kinds, key=lambda kind: kind.value)
+            for kind in sorted(served, key=lambda kind: kind.value)
         }
         try:
             yield opened

@@ -27,12 +27,14 @@ class VectorError(ValueError):
 
 
 class VectorKind(Enum):
-    """Which service a file of vectors is for."""
+    """Which service a file of vectors is for, and which part of it where no RPC has that part."""
 
     SCHEDULING = "scheduling"
     QUEUE = "queue"
     EVICTION = "eviction"
     AUTOSCALER = "autoscaler"
+    ESTIMATE = "autoscaler-estimate"
+    EXPANDER = "autoscaler-expander"
 
 
 def recorded_files() -> list[Path]:
@@ -92,11 +94,15 @@ def _kind(vector: Json) -> VectorKind | None:
     if "scenario" in vector:
         return VectorKind.SCHEDULING
     config = vector.get("config")
-    if isinstance(config, dict) and "script" in vector:
+    if not isinstance(config, dict):
+        return None
+    if "script" in vector:
         if "groups" in config:
             return VectorKind.AUTOSCALER
         return VectorKind.QUEUE if "initial_backoff_ms" in config else VectorKind.EVICTION
-    return None
+    if "pending" in vector and "template" in config:
+        return VectorKind.ESTIMATE
+    return VectorKind.EXPANDER if "options" in vector and "expander" in config else None
 
 
 def version_in(path: Path) -> str:
