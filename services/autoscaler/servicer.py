@@ -18,6 +18,7 @@ from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as pb
 from reprieve.session.v1beta1 import session_pb2
 from services.autoscaler.checkpoint import session_from_plain, session_to_json
 from services.autoscaler.session import AutoscalerSession
+from services.autoscaler.state import state_to_message
 from services.rpc.checkpoints import (
     checkpoint_info,
     read_checkpoint,
@@ -25,8 +26,8 @@ from services.rpc.checkpoints import (
     restore_session,
     write_checkpoint,
 )
-from services.rpc.errors import PreconditionError
 from services.rpc.limits import DEFAULT_LIMITS, Limits
+from services.rpc.parts import split
 from services.rpc.prometheus import counter
 from services.rpc.session import Session
 from services.rpc.sessions import Sessions
@@ -69,13 +70,19 @@ class AutoscalerServicer(autoscaler_service_pb2_grpc.AutoscalerServiceServicer):
             async for request in request_iterator:
                 yield self._apply(call.get(request.stamp), request)
 
+    async def GetState(
+        self, request: session_pb2.GetStateRequest, context: _Context
+    ) -> AsyncIterator[pb.GetStateResponse]:
+        with self._sessions.call() as call:
+            for part in split(state_to_message(call.get(request.stamp).core)):
+                yield part
+
     async def CheckpointSession(
         self, request: session_pb2.CheckpointSessionRequest, context: _Context
     ) -> AsyncIterator[session_pb2.CheckpointChunk]:
         with self._sessions.call() as call:
             session = call.get(request.stamp)
-            if session.core.under_way is not None:
-                raise PreconditionError("a call waits for its outcome")
+            session.core.check_between_steps()
             state = session_to_json(session.core)
             for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
                 yield chunk

@@ -6,6 +6,7 @@ A batch is decoded as a whole, and its step is checked, before anything is chang
 from __future__ import annotations
 
 import hashlib
+from collections import deque
 from collections.abc import Generator, Iterable, Sequence
 from typing import NamedTuple
 
@@ -27,6 +28,7 @@ from services.autoscaler.core.groups import NodeGroup
 from services.autoscaler.core.reports import ScanReport
 from services.rpc.errors import FieldError, PreconditionError
 from services.rpc.kube.spec import PodSpecInterner
+from services.rpc.parts import split
 
 
 class Decoded(NamedTuple):
@@ -39,8 +41,9 @@ class Decoded(NamedTuple):
 class AutoscalerSession:
     """One autoscaler; `config` is its message, `at_ns` the time of its last step.
 
-    `under_way` is the step that waits for a call's outcome, None if none does. `objects`, by kind
-    and key, and `groups` are what the caller has sent and the core has.
+    `under_way` is the step that waits for a call's outcome, which is `call`; both are None if none
+    does. `parts` are those of the last scan's report that were not sent yet. `objects`, by kind and
+    key, and `groups` are what the caller has sent and the core has.
     """
 
     def __init__(self, config: pb.AutoscalerConfig) -> None:
@@ -54,6 +57,8 @@ class AutoscalerSession:
         self.is_started = False
         self.at_ns = 0
         self.under_way: Generator[Call, Outcome, ScanReport | None] | None = None
+        self.call: Call | None = None
+        self.parts: deque[pb.ScanReport] = deque()
 
     @property
     def object_count(self) -> int:
@@ -74,14 +79,28 @@ class AutoscalerSession:
         case = step.WhichOneof("kind")
         if case is None:
             raise FieldError("step.kind", "is required")
-        waits = self.under_way is not None
-        if (case == "outcome") != waits:
-            text = "a call waits for its outcome" if waits else "no call waits for an outcome"
-            raise PreconditionError(text)
+        self._check_answered(case)
         if (case == "start") == self.is_started:
             raise PreconditionError(
                 "the autoscaler has started already" if self.is_started else "start comes first"
             )
+
+    def _check_answered(self, case: str) -> None:
+        """Raise PreconditionError unless the step is what the last answer asks for, if anything."""
+        waits = self.under_way is not None
+        if (case == "outcome") != waits:
+            text = "a call waits for its outcome" if waits else "no call waits for an outcome"
+            raise PreconditionError(text)
+        if (case == "next_part") != bool(self.parts):
+            text = "the report has more parts" if self.parts else "no report has more parts"
+            raise PreconditionError(text)
+
+    def check_between_steps(self) -> None:
+        """Raise PreconditionError while a call waits or a report has more parts."""
+        if self.under_way is not None:
+            raise PreconditionError("a call waits for its outcome")
+        if self.parts:
+            raise PreconditionError("the report has more parts")
 
     def apply(self, changes: Iterable[Decoded]) -> None:
         """Take over changes."""
@@ -122,23 +141,33 @@ class AutoscalerSession:
                 self.under_way = self.core.act(step.time_ns)
             case "scan":
                 self.under_way = self.core.scan(step.time_ns)
+            case "next_part":
+                return self._answer(None)
             case _:
                 outcome = outcome_from_message(step.outcome)
         assert self.under_way is not None, "an outcome is for a step"  # noqa: S101 - an invariant
         try:
-            call = next(self.under_way) if outcome is None else self.under_way.send(outcome)
+            self.call = next(self.under_way) if outcome is None else self.under_way.send(outcome)
         except StopIteration as end:
-            self.under_way = None
+            self.under_way = self.call = None
             return self._answer(end.value)
-        return service_pb.ApplyResponse(call=call_to_message(call))
+        return service_pb.ApplyResponse(call=call_to_message(self.call))
 
     def answer(self) -> service_pb.ApplyResponse:
         """Return the answer to changes without a step."""
-        return self._answer(None) if self.under_way is None else service_pb.ApplyResponse()
+        if self.under_way is not None:
+            return service_pb.ApplyResponse()
+        return service_pb.ApplyResponse(
+            next_due_time_ns=self.core.next_due_ns(), more=bool(self.parts)
+        )
 
     def _answer(self, report: ScanReport | None) -> service_pb.ApplyResponse:
+        """Return the answer to a step that has ended, with the next part of a report, if any."""
+        if report is not None:
+            self.parts.extend(split(report_to_message(report)))
         return service_pb.ApplyResponse(
-            report=None if report is None else report_to_message(report),
+            report=self.parts.popleft() if self.parts else None,
+            more=bool(self.parts),
             next_due_time_ns=self.core.next_due_ns(),
         )
 

@@ -74,7 +74,11 @@ class SessionAutoscaler:
         """Scan, and return the report."""
         step = service_pb.Step(time_ns=_time_ns(at_ms), scan=service_pb.Scan())
         self._carry_out(step, carry)
-        return report_json(self._answer.report)
+        report = self._answer.report
+        while self._answer.more:
+            self._take(service_pb.Step(time_ns=step.time_ns, next_part=service_pb.NextPart()))
+            report.MergeFrom(self._answer.report)
+        return report_json(report)
 
     def move(self) -> None:
         """Go on in another session, which is restored from a checkpoint of this one."""

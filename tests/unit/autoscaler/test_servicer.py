@@ -14,12 +14,14 @@ from reprieve.session.v1beta1 import session_pb2
 from services.autoscaler.servicer import AutoscalerServicer
 from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError, PreconditionError, RefusalError, TimeGoesBackwardsError
+from services.rpc.parts import PART_BYTES, merged
 from tests.scrapes import samples
 
 S = SECOND_NS
 NO_CONTEXT: Any = None
 START = {"start": pb.Start()}
 SCAN = {"scan": pb.Scan()}
+NEXT_PART = {"next_part": pb.NextPart()}
 
 
 class Client:
@@ -47,6 +49,36 @@ class Client:
         self.sequence += 1
         return answer
 
+    def scan(self, at_s: int) -> list[messages.Call]:
+        """Scan, and return the calls, each of which is done."""
+        calls = []
+        answer = self.send(at_s=at_s, **SCAN)
+        while answer.HasField("call"):
+            calls.append(answer.call)
+            answer = self.send(at_s=at_s, outcome=pb.Outcome())
+        return calls
+
+    def state(self) -> pb.GetStateResponse:
+        """Return the session's state."""
+        stamp = session_pb2.Stamp(session_id=self.session)
+        request = session_pb2.GetStateRequest(stamp=stamp)
+
+        async def parts() -> list[pb.GetStateResponse]:
+            return [part async for part in self.servicer.GetState(request, NO_CONTEXT)]
+
+        return merged(asyncio.run(parts()), pb.GetStateResponse())
+
+    def checkpoint(self) -> None:
+        """Save the session."""
+        stamp = session_pb2.Stamp(session_id=self.session)
+        request = session_pb2.CheckpointSessionRequest(stamp=stamp)
+
+        async def chunks() -> None:
+            async for _ in self.servicer.CheckpointSession(request, NO_CONTEXT):
+                pass
+
+        asyncio.run(chunks())
+
 
 def group(target: int = 0, most: int = 5) -> pb.Change:
     """Return group "g" of nodes with 4 cores, without instances."""
@@ -54,6 +86,16 @@ def group(target: int = 0, most: int = 5) -> pb.Change:
     template.status.capacity.update({"cpu": "4", "memory": "8Gi", "pods": "110"})
     made = messages.NodeGroup(name="g", max_size=most, target_size=target, template=template)
     return pb.Change(node_group=made)
+
+
+def node(name: str) -> pb.Change:
+    """Return a ready node of the instance with its name."""
+    made = node_pb2.Node()
+    made.metadata.name, made.spec.provider_id = name, name
+    made.status.capacity.update({"cpu": "4", "memory": "8Gi", "pods": "110"})
+    made.status.allocatable.update(made.status.capacity)
+    made.status.conditions.add(type="Ready", status="True")
+    return pb.Change(object=object_pb2.KubernetesObject(node=made))
 
 
 def pending(name: str, cpu: str = "1") -> pb.Change:
@@ -107,16 +149,83 @@ def test_steps_come_in_order() -> None:
     client.send(at_s=10, **SCAN)
     with pytest.raises(PreconditionError, match="waits for its outcome"):
         client.send(at_s=20, **SCAN)
-    request = session_pb2.CheckpointSessionRequest(
-        stamp=session_pb2.Stamp(session_id=client.session)
-    )
-
-    async def checkpoint() -> None:
-        async for _ in client.servicer.CheckpointSession(request, NO_CONTEXT):
-            pass
-
     with pytest.raises(PreconditionError, match="waits for its outcome"):
-        asyncio.run(checkpoint())
+        client.checkpoint()
+
+
+def test_a_long_report_comes_in_parts() -> None:
+    """Of 1 MiB at most, each the answer to a step; nothing else comes between."""
+    client = Client()
+    names = [f"{number:0250}" for number in range(3000)]
+    client.send(*map(pending, names), at_s=0, **START)
+    with pytest.raises(PreconditionError, match="no report has more parts"):
+        client.send(at_s=10, **NEXT_PART)
+    answers = [client.send(at_s=10, **SCAN)]
+    while answers[-1].more:
+        for kind in (SCAN, {"outcome": pb.Outcome()}):
+            with pytest.raises(PreconditionError):
+                client.send(at_s=20, **kind)
+        with pytest.raises(PreconditionError, match="the report has more parts"):
+            client.checkpoint()
+        assert client.send().more
+        answers.append(client.send(at_s=10, **NEXT_PART))
+    assert len(answers) > 1
+    assert max(answer.report.ByteSize() for answer in answers) <= PART_BYTES
+    report = merged((answer.report for answer in answers), messages.ScanReport())
+    assert report.scale_up.result == "NoOptionsAvailable"
+    keys = [f"default/{name}" for name in names]
+    assert list(report.pods_to_help) == keys
+    assert [pod.pod for pod in report.scale_up.remaining] == keys
+    client.checkpoint()
+
+
+def test_the_state_has_what_is_kept_from_scan_to_scan() -> None:
+    """Nothing before the start; the call that waits, open requests and backoffs of groups."""
+    client = Client()
+    assert client.state() == pb.GetStateResponse()
+    client.send(group(), pending("p"), at_s=7200, **START)
+    assert client.state() == pb.GetStateResponse(
+        time_ns=7200 * S,
+        last_scale_up_time_ns=3600 * S,
+        last_scale_down_time_ns=3600 * S,
+        last_scale_down_failure_time_ns=3600 * S,
+    )
+    client.send(at_s=7210, **SCAN)
+    assert client.state().call.increase_size.group == "g"
+    client.send(group(target=1), at_s=7210, outcome=pb.Outcome())
+    state = client.state()
+    assert not state.HasField("call")
+    assert state.last_scale_up_time_ns == 7210 * S
+    assert list(state.groups) == [
+        messages.GroupState(
+            group="g",
+            requested_nodes=1,
+            requested_time_ns=7210 * S,
+            expected_time_ns=(7210 + 900) * S,
+        )
+    ]
+    client.send(group(target=1), pending("q", "4"), at_s=7220, **SCAN)
+    client.send(at_s=7220, outcome=pb.Outcome(refused=True))
+    (kept,) = client.state().groups
+    backoff = kept.backoff_until_time_ns, kept.backoff_code
+    assert backoff == ((7220 + 300) * S, "cloudProviderError")
+
+
+def test_the_state_has_the_nodes_that_go_or_may_go() -> None:
+    """Unneeded since the first scan, then tainted and waiting for its deletion."""
+    client = Client(scale_down_unneeded_time="15s", scale_down_delay_after_add="0s")
+    grown = group(target=1)
+    instance = {"provider_id": "g-0", "state": messages.INSTANCE_STATE_RUNNING}
+    grown.node_group.instances.add(**instance)
+    client.send(grown, node("g-0"), at_s=0, **START)
+    calls = client.scan(10)
+    assert [call.WhichOneof("request") for call in calls] == ["mark_node"]
+    (kept,) = client.state().nodes
+    assert kept == messages.NodeState(node_name="g-0", unneeded_since_time_ns=10 * S)
+    client.scan(30)
+    (kept,) = client.state().nodes
+    assert kept.deletion == messages.DELETION_STAGE_WAITING
+    assert kept.deletion_due_time_ns == 35 * S
 
 
 def test_a_refused_batch_changes_nothing() -> None:
