@@ -28,7 +28,8 @@ INTRODUCTION = """# API reference
 
 The contract `v1beta1`, from the comments in its .proto files. `reprieve protos -o protos` writes
 the .proto files. Where to begin: [a scheduler](../write-a-scheduler.md), [a client of the
-queue](../write-a-queue-client.md), [an eviction service](../write-an-eviction-service.md).
+queue](../write-a-queue-client.md), [an eviction service](../write-an-eviction-service.md), [an
+autoscaler](../write-an-autoscaler.md).
 [Conformance](../conformance.md) lists the methods that each command needs.
 
 | Package | Contents |

@@ -18,7 +18,7 @@ from services.autoscaler.codec.messages import (
     group_from_message,
     options_from_message,
     outcome_from_message,
-    report_to_message,
+    report_parts,
 )
 from services.autoscaler.codec.objects import object_from_message
 from services.autoscaler.core.autoscaler import Autoscaler, Gone
@@ -28,7 +28,7 @@ from services.autoscaler.core.groups import NodeGroup
 from services.autoscaler.core.reports import ScanReport
 from services.rpc.errors import FieldError, PreconditionError
 from services.rpc.kube.spec import PodSpecInterner
-from services.rpc.parts import split
+from services.rpc.required import PROBLEM
 
 
 class Decoded(NamedTuple):
@@ -164,7 +164,7 @@ class AutoscalerSession:
     def _answer(self, report: ScanReport | None) -> service_pb.ApplyResponse:
         """Return the answer to a step that has ended, with the next part of a report, if any."""
         if report is not None:
-            self.parts.extend(split(report_to_message(report)))
+            self.parts.extend(report_parts(report))
         return service_pb.ApplyResponse(
             report=self.parts.popleft() if self.parts else None,
             more=bool(self.parts),
@@ -185,6 +185,8 @@ class AutoscalerSession:
                 defaults = self.options.group_defaults
                 return group_from_message(change.node_group, defaults, field=f"{field}.node_group")
             case "removed_node_group":
+                if not change.removed_node_group:
+                    raise FieldError(f"{field}.removed_node_group", PROBLEM)
                 return Gone(kind="NodeGroup", key=change.removed_node_group)
             case _:
                 raise FieldError(f"{field}.kind", "is required")

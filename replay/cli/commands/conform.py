@@ -14,6 +14,7 @@ from replay.cli.console import TerminalConsole
 from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
 from replay.cli.parameters import DATA, echo_data, output_option, quiet_option, write
 from replay.cli.progress import counted as bar
+from replay.conform.contract.autoscaler.contract import AUTOSCALER
 from replay.conform.contract.checks import CHECK_TIMEOUTS, ContractReport, run_checks
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
@@ -25,7 +26,7 @@ from services.rpc.access import ClientTls
 from services.rpc.client import channel, tls_options
 from services.terminal import counted, echo
 
-CONTRACTS = {contract.service: contract for contract in (SCHEDULER, QUEUE, EVICTION)}
+CONTRACTS = {contract.service: contract for contract in (SCHEDULER, QUEUE, EVICTION, AUTOSCALER)}
 _OF_VECTORS = ("scheduler", "queue", "eviction", "autoscaler", "version", "stream", "only", "show")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 

@@ -90,7 +90,9 @@ class ServiceContract:
 
     `method` is the unary RPC of numbered requests; its stream has the prefix "Streaming". `look`
     checks a response by its request and all requests of the session. `story` are requests of a new
-    session in the order of their times; `malformed` are others, by the path of the invalid field.
+    session in the order of their times, and `backwards` others, of which the last one is before the
+    one ahead of it; `malformed` are others, by the path of the invalid field. `is_between` returns
+    whether a session can be saved after a response.
     """
 
     service: str
@@ -100,9 +102,11 @@ class ServiceContract:
     state: Callable[[], Any]
     look: Callable[[Any, Any, Sequence[Any]], None]
     story: Callable[[], list[Any]]
+    backwards: Callable[[], list[Any]]
     malformed: Callable[[], dict[str, Any]]
     levels: Sequence[ConformanceLevel]
     checks: Sequence[Check]
+    is_between: Callable[[Any], bool] = lambda _response: True
 
 
 class ContractClient:

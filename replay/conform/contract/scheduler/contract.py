@@ -75,6 +75,7 @@ SCHEDULER = ServiceContract(
     state=pb.GetStateResponse,
     look=check_answer,
     story=_story,
+    backwards=lambda: _story()[1::-1],
     malformed=_malformed,
     levels=LEVELS,
     checks=CHECKS,

@@ -1,0 +1,1 @@
+"""The checks of a cluster autoscaler, by the rules of docs/write-an-autoscaler.md."""
