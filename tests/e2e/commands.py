@@ -1,7 +1,8 @@
 """Running `reprieve`: within this process, or in one of its own where a test is about processes.
 
-Within this process its services are here, too: starting them takes 0.7 s of CPU, which hundreds of
-tests would pay. Decisions and files are the same (test_in_process.py).
+Within this process its services are here, too, and so are the two replays of a comparison: starting
+services takes 0.7 s of CPU, and a replay 0.8 s, which hundreds of tests would pay. Decisions and
+files are the same (test_in_process.py).
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import io
 import os
 import subprocess
 import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from unittest import mock
 
 from replay.backends.processes import EmbeddedServices
 from replay.cli.main import main
+from replay.whatif.sweep import ReplayProcesses
 from tests.e2e.replays import ROOT
 
 REFUSED, SERVICE, SPANS_LOST, LOOP, INTERRUPTED = 2, 3, 4, 5, 130
@@ -36,31 +40,59 @@ def command(*arguments: str) -> list[str]:
 
 
 def reprieve(
-    folder: Path, *arguments: str, code: int = 0, reports: bool = False, **more: str
+    folder: Path,
+    *arguments: str,
+    code: int = 0,
+    reports: bool = False,
+    children: bool = False,
+    **more: str,
 ) -> Done:
     """Run a command in `folder`, within this process; its exit code is `code`.
 
     A replay writes tables and report only with `reports`: they are half of a small one's CPU, and
-    commands that need tables make them.
+    commands that need tables make them. A comparison's replays are processes only with `children`.
     """
-    returned = 0
+    replays = ReplayProcesses if children else _ReplaysHere
     out, err = io.BytesIO(), io.BytesIO()
+    texts = _text(out), _text(err)
     with (
         contextlib.chdir(folder),
         mock.patch("replay.sessions.EmbeddedServices", _here),
         mock.patch("replay.compare.run.EmbeddedServices", _here),
+        mock.patch("replay.whatif.sweep.ReplayProcesses", replays),
         contextlib.nullcontext() if reports else mock.patch("replay.cli.commands.replay._report"),
         mock.patch.dict(os.environ, environment(**more), clear=True),
+    ):
+        returned = _run(arguments, *texts)
+    shown, said = out.getvalue().decode(), err.getvalue().decode()
+    return _checked(Done(list(arguments), returned, shown, said), code)
+
+
+def _text(stream: IO[bytes]) -> io.TextIOWrapper:
+    return io.TextIOWrapper(stream, "utf-8", write_through=True)
+
+
+def _run(arguments: Sequence[str], out: io.TextIOWrapper, err: io.TextIOWrapper) -> int:
+    """Return the exit code of a command."""
+    with (
         mock.patch.object(sys, "argv", ["reprieve", *arguments]),
-        contextlib.redirect_stdout(io.TextIOWrapper(out, "utf-8", write_through=True)),
-        contextlib.redirect_stderr(io.TextIOWrapper(err, "utf-8", write_through=True)),
+        contextlib.redirect_stdout(out),
+        contextlib.redirect_stderr(err),
     ):
         try:
             main()
         except SystemExit as ending:
-            returned = int(ending.code or 0)
-        shown, said = out.getvalue().decode(), err.getvalue().decode()
-    return _checked(Done(list(arguments), returned, shown, said), code)
+            return int(ending.code or 0)
+    return 0
+
+
+class _ReplaysHere(ReplayProcesses):
+    """Replays of a comparison within this process; those of a sweep run at the same time."""
+
+    def run(self, arguments: Sequence[str], log: IO[bytes]) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            return super().run(arguments, log)
+        return _run(["replay", *arguments], _text(io.BytesIO()), _text(log))
 
 
 def _here(**options: Any) -> EmbeddedServices:

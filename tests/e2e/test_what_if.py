@@ -191,7 +191,8 @@ def test_a_comparison_that_fails_leaves_a_folder_that_can_be_used_again(
     arguments = ("compare", NGINX, "--a", "--seed 1", "--b", "--seed 2", "--run", "x", "-q")
     with monkeypatch.context() as patch:
         patch.setattr(sweep, "_CHILD", _CRASHES)
-        assert "the replay of B failed" in reprieve(tmp_path, *arguments, code=3).stderr
+        done = reprieve(tmp_path, *arguments, code=3, children=True)
+        assert "the replay of B failed" in done.stderr
     assert not (tmp_path / "x").exists()
     reprieve(tmp_path, *arguments, "--no-explain")
 
@@ -202,7 +203,7 @@ def test_a_complete_run_of_a_scheduler_that_made_mistakes_is_compared(
     """Its replay ends with exit code 3, and all of it can be read."""
     monkeypatch.setattr(sweep, "_CHILD", _ENDS_WITH_3)
     arguments = ("compare", NGINX, "--b", "--seed 2", "--run", "x", "--no-explain")
-    done = reprieve(tmp_path, *arguments)
+    done = reprieve(tmp_path, *arguments, children=True)
     assert "Placements differ by design (seeds 0 and 2): no pod counts as moved." in done.stdout
 
 
@@ -272,7 +273,9 @@ def test_a_compared_replay_that_crashes_shows_its_last_lines_as_lines(
     lines = ["File x, line 1", "KeyError: 'lost'"]
     crash = f"import sys; sys.stderr.write({chr(10).join(lines)!r}); sys.exit(1)"
     monkeypatch.setattr(sweep, "_CHILD", crash)
-    done = reprieve(tmp_path, "compare", NGINX, "--a", "--seed 1", "--run", "x", code=3)
+    done = reprieve(
+        tmp_path, "compare", NGINX, "--a", "--seed 1", "--run", "x", code=3, children=True
+    )
     assert done.stderr.splitlines()[1:] == lines
     assert "the replay of A failed" in done.stderr
 
