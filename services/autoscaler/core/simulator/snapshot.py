@@ -25,10 +25,12 @@ import numpy as np
 
 from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.framework.columns.columns import Int64s
+from services.framework.plugin import AnyFilter, Scope
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
-from services.kube.pod import Pod
+from services.kube.node import LABEL_HOSTNAME
+from services.kube.pod import Pod, PodSpec
 
 
 @dataclass(slots=True)
@@ -186,12 +188,49 @@ class ClusterSnapshot:
         refused = equivalence.pre_filter.refusal
         if refused is not None:
             return refused
-        row = self._filters.row(name)
-        assert row is not None, f"{name} is not in the snapshot"
+        row = self._row(name)
         refuser = int(attempt.refuser[row])
         if refuser == 0:
             return None
         return equivalence.status(row) if refuser > 0 else equivalence.pre_filter.excluded
+
+    def put(self, pod: ClusterPod, name: str) -> None:
+        """Put a pod on a node without asking the filters."""
+        self._put(pod, name)
+
+    def free(self, names: Iterable[str]) -> Int64s:
+        """Return what is left of nodes, int64[nodes, amounts].
+
+        Amounts are how many pods, and then each resource, by its column and one further.
+        """
+        rows = [self._row(name) for name in names]
+        columns = self._filters.columns
+        free = np.empty((len(rows), len(columns.resources) + 1), dtype=np.int64)
+        free[:, 0] = columns.pods_max[rows] - columns.pod_count[rows]
+        free[:, 1:] = columns.allocatable[rows] - columns.requested[rows]
+        return free
+
+    def requests_that_decide(self, pod: ClusterPod) -> Int64s | None:
+        """Return the amounts that a pod wants of a node, as `free` has them, if only they decide.
+
+        That is so where the pod passes on one of several nodes that differ in nothing but their
+        names and the pods on them, and passes on each other one that has the amounts left, wherever
+        other pods are. None where more decides, or no node can pass.
+        """
+        attempt, _ = self._framework.verdicts.pre_filtered(_unassigned(pod.pod))
+        equivalence = attempt.equivalence
+        pre_filter = equivalence.pre_filter
+        if pre_filter.refusal is not None or pre_filter.node_names is not None:
+            return None
+        if not all(_is_plain(column.plugin) for column in equivalence.columns.values()):
+            return None
+        if _names_nodes(pod.pod.spec):
+            return None
+        wanted = attempt.wanted
+        amounts = np.zeros(len(self._filters.columns.resources) + 1, dtype=np.int64)
+        amounts[0] = 1
+        amounts[wanted.columns + 1] = wanted.amounts
+        return amounts
 
     def unschedule(self, pod: ClusterPod, name: str) -> None:
         """Take a pod off its node."""
@@ -226,6 +265,11 @@ class ClusterSnapshot:
             rows = [self._filters.row(name) for name in names]
             self._listed = names, np.array(rows, dtype=np.int64)
         return self._listed
+
+    def _row(self, name: str) -> int:
+        row = self._filters.row(name)
+        assert row is not None, f"{name} is not in the snapshot"
+        return row
 
     def _note(self, undo: Undo) -> None:
         if self._forks:
@@ -287,6 +331,26 @@ class ClusterSnapshot:
                 self._filters.assume(_renamed((pod, uid)), held.node.name)
             entries.append((pod, uid))
         held.pods = entries
+
+
+def _is_plain(plugin: AnyFilter) -> bool:
+    """Return whether a filter follows from the pod's spec and the node object, or counts requests.
+
+    A filter whose key follows from more than the spec may tell alike pods from each other.
+    """
+    return plugin.is_resource_fit or (plugin.scope is Scope.NODE and not plugin.keys_follow_pod)
+
+
+def _names_nodes(spec: PodSpec) -> bool:
+    """Return whether what is required of a node may be its name."""
+    if LABEL_HOSTNAME in spec.node_selector:
+        return True
+    required = spec.node_affinity.required if spec.node_affinity else None
+    return required is not None and any(
+        term.match_fields
+        or any(requirement.key == LABEL_HOSTNAME for requirement in term.match_expressions)
+        for term in required.terms
+    )
 
 
 def _unassigned(pod: Pod) -> Pod:
