@@ -74,7 +74,7 @@ class Checkpointer:
             self._notice(f"no checkpoint can be taken from here on: {error}; please report this")
             return
         scheduler = self._services.scheduler.checkpoint()
-        eviction = self._services.eviction
+        eviction, autoscaler = self._services.eviction, self._services.autoscaler
         rounds = self._services.scheduler.rounds
         if self._for_explain.is_due and not self._run.has_extenders:
             self._for_explain.save(at_ns, rounds, scheduler)
@@ -87,6 +87,7 @@ class Checkpointer:
             rounds=rounds,
             scheduler=packed(scheduler),
             eviction=packed(eviction.checkpoint()) if eviction is not None else (),
+            autoscaler=packed(autoscaler.checkpoint()) if autoscaler is not None else (),
             recorder=position,
             world=world,
             files=files,

@@ -14,9 +14,10 @@ from dataclasses import dataclass, replace
 from functools import partial
 from time import perf_counter_ns
 
+from replay.autoscaling.recorded import without_recorded_scaling
 from replay.backends.audit import Audit, open_audit
 from replay.backends.processes import Compiling
-from replay.backends.services import EvictionService, SchedulerService
+from replay.backends.services import AutoscalerService, EvictionService, SchedulerService
 from replay.errors import BackendError, ConfigurationError, RunError, ServiceLostError
 from replay.recovery import (
     Checkpointer,
@@ -41,9 +42,11 @@ from replay.world.ahead.look_ahead import LookAhead
 from replay.world.ahead.windows import UnforeseenRejectionError
 from replay.world.answers import AnswerError
 from replay.world.api.cluster import Cluster
+from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.usage import MEMORY
 from replay.world.loop.replay import Limits, Replay, ReplayEnd
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration
@@ -93,6 +96,7 @@ def run_replay(
     the start, and has no child processes unless the settings ask for them. Raises BackendError,
     LoopError, RunError, and what reading the records raises.
     """
+    open_records = _scaled(open_records, settings.autoscaling)
     first, records = _first_records(open_records())
     is_small = len(first) < SMALL_RECORDS
     if settings.in_process is None:
@@ -143,20 +147,28 @@ def run_replay(
             )
             for name, process in services.embedded.processes.items()
         }
-        header = attempt.header
         stopped_ns = {
             ReplayEnd.UNTIL: first[0].time_ns + (settings.until_ns or 0) if first else 0,
-            ReplayEnd.WINDOW: header.window_end_time_ns,
+            ReplayEnd.WINDOW: attempt.header.window_end_time_ns,
         }
         end, replay = attempt.end, attempt.replay
         end_ns = max(replay.now_ns, stopped_ns.get(end, 0))
         summary = attempt.summary(end_ns)
         run.write_summary(summary.to_mapping())
-        run.write_manifest(manifest.ended(end.value, header.kubernetes_version, end_ns=end_ns))
+        run.write_manifest(
+            manifest.ended(end.value, attempt.header.kubernetes_version, end_ns=end_ns)
+        )
         run.remove_resume_point()
         return FinishedReplay(
             run=run, replay=replay, summary=summary, delivery=attempt.delivery, usage=usage
         )
+
+
+def _scaled(open_records: Records, autoscaling: Autoscaling | None) -> Records:
+    """Return what opens the records of a trace, without what an autoscaler decides in the run."""
+    if autoscaling is None:
+        return open_records
+    return lambda: without_recorded_scaling(open_records(), autoscaling)
 
 
 def _first_records(
@@ -214,6 +226,10 @@ class _Attempt:
         if eviction is not None:
             eviction.follow(self.recorder.traceparent)
         timed = _TimedEviction(eviction, self.recorder) if eviction is not None else None
+        autoscaler = services.autoscaler
+        if autoscaler is not None:
+            autoscaler.follow(self.recorder.traceparent)
+        scaler = _TimedAutoscaler(autoscaler, self.recorder) if autoscaler is not None else None
         audit, not_audited = _opened_audit(settings, scheduler)
         self.replay = Replay(
             scheduler,
@@ -227,6 +243,8 @@ class _Attempt:
             usage=settings.usage,
             kubelet=_kubelet_memory(settings.eviction),
             audit=audit,
+            autoscaler=scaler,
+            autoscaling=settings.autoscaling,
         )
         self._audit, self._not_audited = audit, not_audited
         self._ahead = LookAhead(self.replay, scheduler, opens_windows=recovery.opens_windows)
@@ -261,9 +279,14 @@ class _Attempt:
 
     def _with_place(self, error: AnswerError) -> BackendError:
         """Return the error of a response with its request, time, and pod or node."""
-        scheduler, eviction = self._services.scheduler, self._services.eviction
-        sessions: dict[str, SchedulerService | EvictionService | None]
-        sessions = {"scheduler": scheduler, "eviction service": eviction}
+        services = self._services
+        scheduler = services.scheduler
+        sessions: dict[str, SchedulerService | EvictionService | AutoscalerService | None]
+        sessions = {
+            "scheduler": scheduler,
+            "eviction service": services.eviction,
+            "autoscaler": services.autoscaler,
+        }
         pod = self.replay.cluster.pods.get(error.pod_uid)
         about = f"pod {error.pod_uid if pod is None else pod.key}" if error.pod_uid else ""
         about = about or (f"node {error.node_name}" if error.node_name else "")
@@ -349,6 +372,25 @@ class _TimedEviction:
         attributes = synchronize_attributes(answers)
         self._recorder.measured("synchronize", began_ns, taken_ns, len(operations), attributes)
         return answers
+
+
+class _TimedAutoscaler:
+    """An autoscaler service whose exchanges the recorder measures."""
+
+    def __init__(self, service: AutoscalerService, recorder: Recorder) -> None:
+        self._service = service
+        self._recorder = recorder
+
+    def apply(
+        self, changes: Sequence[autoscaler_service_pb2.Change], step: autoscaler_service_pb2.Step
+    ) -> autoscaler_service_pb2.ApplyResponse:
+        """Take a step and record its wall time."""
+        began_ns = perf_counter_ns()
+        answer = self._service.apply(changes, step)
+        taken_ns = perf_counter_ns() - began_ns
+        name = "scan" if step.HasField("scan") else "autoscaler"
+        self._recorder.measured(name, began_ns, taken_ns, 0, {"reprieve.changes": len(changes)})
+        return answer
 
 
 def _noting(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from replay.backends.processes import Compiling, EmbeddedServices
-from replay.backends.services import EvictionService, SchedulerService
+from replay.backends.services import AutoscalerService, EvictionService, SchedulerService
 from replay.errors import BackendError, ServiceLostError
 from replay.results.run.resume_point import ResumePoint, unpacked
 from replay.settings import ReplaySettings
@@ -28,11 +28,12 @@ class Services:
     embedded: EmbeddedServices
     scheduler: SchedulerService
     eviction: EvictionService | None
+    autoscaler: AutoscalerService | None
 
     @property
     def are_resumable(self) -> bool:
         """Return whether every session can be saved and restored."""
-        sessions = (self.scheduler, self.eviction)
+        sessions = (self.scheduler, self.eviction, self.autoscaler)
         return all(session is None or session.opened.resumable for session in sessions)
 
     @property
@@ -66,6 +67,9 @@ class Services:
         if self.eviction is not None:
             address = self.settings.eviction_address or addresses["eviction"]
             self.eviction.reopen(address, unpacked(point.eviction))
+        if self.autoscaler is not None:
+            address = self.settings.autoscaler_address or addresses["autoscaler"]
+            self.autoscaler.reopen(address, unpacked(point.autoscaler))
 
 
 def open_services(
@@ -83,6 +87,7 @@ def open_services(
         EmbeddedServices(
             scheduler=not settings.scheduler_address,
             eviction=settings.models.eviction and not settings.eviction_address,
+            autoscaler=settings.autoscaler is not None and not settings.autoscaler_address,
             in_process=bool(settings.in_process),
             warms_up=warms_up,
             compiling=compiling,
@@ -118,4 +123,19 @@ def _opened(
             settings.tls if address else settings.tls.plain,
         )
         stack.callback(eviction.close)
-    return Services(settings=settings, embedded=embedded, scheduler=scheduler, eviction=eviction)
+    autoscaler, autoscaling = None, settings.autoscaling
+    if autoscaling is not None:
+        address = settings.autoscaler_address
+        autoscaler = AutoscalerService(
+            address or embedded.addresses["autoscaler"],
+            autoscaling.config,
+            settings.tls if address else settings.tls.plain,
+        )
+        stack.callback(autoscaler.close)
+    return Services(
+        settings=settings,
+        embedded=embedded,
+        scheduler=scheduler,
+        eviction=eviction,
+        autoscaler=autoscaler,
+    )

@@ -19,8 +19,9 @@ import yaml
 
 from replay.bounds import yaml_value
 from replay.errors import RunError, TraceError
-from replay.options import DURATION, FOLDER, STORED, TEXT_FILE, ParsedParam, option
+from replay.options import DURATION, FOLDER, STORED, TEXT_FILE, ParsedParam, TextFile, option
 from replay.results.run.manifest import EMBEDDED, IN_PROCESS, Manifest
+from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.models import MODELS, ModelError, Models, with_values
 from reprieve.eviction.v1beta1 import eviction_pb2
@@ -83,15 +84,27 @@ def _checked_models(
     return texts
 
 
+class _Groups(TextFile):
+    """The path of a file of node groups, whose value is its text, or the word infer."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> str:
+        """Return the text. Raises OptionError if it cannot be read."""
+        from replay.autoscaling.resolve import INFER  # noqa: PLC0415 - loaded when needed
+
+        return INFER if value == INFER else super().convert(value, param, ctx)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
     """The settings of a replay.
 
     kube_scheduler_configuration, kubelet_configuration: the text of a file; None without one.
-    scheduler_address, eviction_address: "" starts the service: within this process with in_process,
-    as a child process without, and with None as the number of records has it (run_replay). tls: for
-    services at other addresses. until_ns: from the trace's first record on. overrides: changes that
-    were already made to trace and configurations. usage: of pods, in place of the trace's.
+    autoscaler: the text of a file of node groups, or INFER until the trace has been read.
+    scheduler_address, eviction_address, autoscaler_address: "" starts the service: within this
+    process with in_process, as a child process without, and with None as the number of records has
+    it (run_replay). tls: for services at other addresses. until_ns: from the trace's first record
+    on. overrides: changes that were already made to trace and configurations. usage: of pods, in
+    place of the trace's.
     follow_until: until when a recording was followed; "" for a replay from its beginning.
     checkpoint_every_ns: wall time between two checkpoints, at least.
     reconnect_ns: wall time to wait for a service that is lost, 0: none, None: by what the run has
@@ -146,6 +159,14 @@ class ReplaySettings:
         type=TEXT_FILE,
         help="A KubeletConfiguration file.",
         stored=Stored("configuration.kubelet_configuration"),
+    )
+    autoscaler: str | None = _rules(
+        "--autoscaler",
+        type=_Groups(),
+        metavar="FILE|infer",
+        help="Let the cluster autoscaler make and remove nodes of the groups in a file; infer: of "
+        "those that the trace shows (`reprieve node-groups` prints them).",
+        stored=Stored("configuration.autoscaler", None),
     )
     disable_preemption: bool = _rules(
         "--disable-preemption",
@@ -238,6 +259,12 @@ class ReplaySettings:
         default="",
         metavar="HOST:PORT",
         help="A running eviction service. Default: a child process.",
+    )
+    autoscaler_address: str = _services(
+        "--autoscaler-service",
+        default="",
+        metavar="HOST:PORT",
+        help="A running autoscaler service, for --autoscaler. Default: a child process.",
     )
     in_process: bool | None = _services(
         "--in-process/--no-in-process",
@@ -341,6 +368,15 @@ class ReplaySettings:
         )
 
     @property
+    def autoscaling(self) -> Autoscaling | None:
+        """Return the node groups that are scaled, None without any. Raises GroupsError."""
+        if self.autoscaler is None:
+            return None
+        from replay.autoscaling.file import autoscaling, read  # noqa: PLC0415 - loaded when needed
+
+        return autoscaling(read(self.autoscaler), self.seed)
+
+    @property
     def audits(self) -> bool:
         """Return whether the scheduler's decisions are audited: of one that others have started."""
         return bool(self.scheduler_address) and not self.no_audit
@@ -349,10 +385,13 @@ class ReplaySettings:
     def services(self) -> Mapping[str, str]:
         """Return where each service runs: an address, or how this replay starts it."""
         started = IN_PROCESS if self.in_process else EMBEDDED
-        return {
+        services = {
             "scheduler": self.scheduler_address or started,
             "eviction": self.eviction_address or started,
         }
+        if self.autoscaler is not None:
+            services["autoscaler"] = self.autoscaler_address or started
+        return services
 
     def stored(self) -> dict[str, Any]:
         """Return the settings to store in a run's manifest, by the manifest's fields."""

@@ -297,6 +297,7 @@ class EmbeddedServices:
                 in_process(
                     scheduler=scheduler,
                     eviction=eviction,
+                    autoscaler=self._autoscaler,
                     warms_up=self._warms_up,
                     compiling=self._compiling,
                     extenders=self._extenders.urls,
@@ -317,7 +318,7 @@ class EmbeddedServices:
     def _stop(self, patience_s: float = STOP_S) -> None:
         """Stop in the order in which they depend on each other."""
         self._local.close()
-        for name in ("scheduler", "queue", "eviction"):
+        for name in ("scheduler", "queue", "eviction", "autoscaler"):
             if name in self.processes:
                 self.processes[name].stop(patience_s)
         if self._starter is not None:

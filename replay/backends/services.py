@@ -14,6 +14,8 @@ from replay.backends.duplex import Duplex
 from replay.backends.responses import ResponseError, checked
 from replay.backends.stream import Exchange, describe, failed, is_lost, is_overdue, silent
 from replay.errors import BackendError, ConfigurationError, ServiceLostError, ServiceSilentError
+from reprieve.autoscaler.v1beta1 import autoscaler_pb2, autoscaler_service_pb2_grpc
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as autoscaler_rpc
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2_grpc
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction_rpc
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
@@ -419,6 +421,45 @@ class EvictionService(_Session[eviction_rpc.ApplyRequest, eviction_rpc.ApplyResp
                 results += answer.results
                 unapplied = unapplied[answer.applied :]
         return results
+
+
+class AutoscalerService(_Session[autoscaler_rpc.ApplyRequest, autoscaler_rpc.ApplyResponse]):
+    """A session with an AutoscalerService."""
+
+    def __init__(
+        self, address: str, config: autoscaler_pb2.AutoscalerConfig, tls: ClientTls = PLAIN
+    ) -> None:
+        super().__init__(
+            "autoscaler",
+            address,
+            autoscaler_service_pb2_grpc.AutoscalerServiceStub,
+            autoscaler_rpc.CreateSessionRequest(config=config),
+            "StreamingApply",
+            tls,
+        )
+        self.opened: autoscaler_rpc.Session
+
+    def apply(
+        self, changes: Sequence[autoscaler_rpc.Change], step: autoscaler_rpc.Step
+    ) -> autoscaler_rpc.ApplyResponse:
+        """Send changes, and the step after them; return what the step has come to.
+
+        Raises BackendError.
+        """
+        parts = list(chunks(changes)) or [[]]
+        for part in parts[:-1]:
+            self._exchange(autoscaler_rpc.ApplyRequest(changes=part), step.time_ns)
+        return self._exchange(
+            autoscaler_rpc.ApplyRequest(changes=parts[-1], step=step), step.time_ns
+        )
+
+    def _exchange(
+        self, request: autoscaler_rpc.ApplyRequest, time_ns: int
+    ) -> autoscaler_rpc.ApplyResponse:
+        stamp = self._next_stamp()
+        request.stamp.CopyFrom(stamp)
+        self._stream.send(request)
+        return self._receive(stamp.sequence, time_ns)
 
 
 def _time_ns(operations: Sequence[eviction_rpc.Operation]) -> int | None:

@@ -34,6 +34,7 @@ _COMMANDS = {
     "describe": "Describe pods or nodes of a run at one time.",
     "export": "Export a run for Perfetto, or its rounds as requests.",
     "verify": "Check a run's files against its digests.",
+    "node-groups": "Print a trace's node groups, for --autoscaler.",
     "models": "List the assumptions for what a trace does not have.",
     "compare": "Compare two runs: where they diverge, and why.",
     "sweep": "Replay a trace at every point of a grid.",
@@ -54,6 +55,7 @@ _SHARED = {
     "traces": ("convert", "generate", "validate"),
 }
 _ELSEWHERE = {
+    "node-groups": "replay.cli.commands.node_groups:command",
     "node": "services.eviction.host.__main__:main",
     "serve": "replay.cli.main:serve_command",
     "completion": "replay.cli.main:completion_command",

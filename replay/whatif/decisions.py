@@ -49,6 +49,12 @@ _KINDS = {
     "rejected": _Kind(
         "rejected {key} on {seen.node_name} ({seen.reason})", ("node_name", "reason")
     ),
+    "scaled_up": _Kind(
+        "scaled {key} from {seen.from_size} to {seen.to_size} nodes", ("from_size", "to_size")
+    ),
+    "node_provisioned": _Kind("made node {key}", ("group", "message")),
+    "node_removal": _Kind("{step} the removal of node {key}", ("step",)),
+    "no_scale_up": _Kind("scaled no node group for {key}"),
     "refused": _Kind("refused to create {key}: {seen.message}"),
 }
 
@@ -58,13 +64,17 @@ def sentence_of(decision: trace_pb2.Decision) -> str:
     observed = decision.observed
     case = observed.WhichOneof("observed") or ""
     key = f"{observed.object.namespace}/{observed.object.name}".lstrip("/")
-    seen, nominated, drain = getattr(observed, case, None), observed.nominated, observed.node_drain
-    text = _kind(case).sentence.format(key=key, seen=seen, step=drain.step.lower())
+    seen, nominated = getattr(observed, case, None), observed.nominated
+    step = str(getattr(seen, "step", "")).lower()
+    text = _kind(case).sentence.format(key=key, seen=seen, step=step)
     if case == "nominated":
         victims = [f"{victim.namespace}/{victim.name}" for victim in nominated.victims]
         text = text if nominated.node_name else f"cleared the nomination of {key}"
         text += f", to preempt {', '.join(victims)}" if victims else ""
-    text += f" ({drain.message})" if drain.message else ""
+    if case in ("node_drain", "node_provisioned", "node_removal") and (
+        message := getattr(seen, "message", "")
+    ):
+        text += f" ({message})"
     return f"{text} (refused: {decision.refused})" if decision.refused else text
 
 

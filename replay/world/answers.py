@@ -15,6 +15,7 @@ from typing import Protocol
 from google.protobuf.message import Message
 
 from replay.world.api.conditions import TAINTS
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -135,6 +136,23 @@ def check_results(
             _within(f"results[{index}]", _result, result, operation)
     except _InvalidFieldError as error:
         raise AnswerError("eviction service", error.path, str(error), node_name=node_name) from None
+
+
+def check_autoscaler(
+    answer: autoscaler_service_pb2.ApplyResponse, step: autoscaler_service_pb2.Step
+) -> None:
+    """Check what an autoscaler's step has come to; `step` began it. Raises AnswerError."""
+    try:
+        if path := missing(answer):
+            raise _InvalidFieldError(path, PROBLEM)
+        case = answer.WhichOneof("result")
+        if case == "call" and answer.call.WhichOneof("request") is None:
+            raise _InvalidFieldError("call.request", PROBLEM)
+        if (case == "report") != step.HasField("scan") and case != "call":
+            problem = PROBLEM if step.HasField("scan") else "is of a scan, but the step is none"
+            raise _InvalidFieldError("report", f"{problem}: a scan has ended")
+    except _InvalidFieldError as error:
+        raise AnswerError("autoscaler", error.path, str(error), time_ns=step.time_ns) from None
 
 
 def _within(path: str, check: Callable[..., None], *arguments: object) -> None:

@@ -367,6 +367,62 @@ class Journal:
         )
         self._sink(entry)
 
+    def scaled_up(
+        self,
+        now_ns: int,
+        group: str,
+        sizes: tuple[int, int],
+        *,
+        nodes: Iterable[str] = (),
+        pods: Iterable[meta_pb2.ObjectReference] = (),
+        refused: str = "",
+    ) -> None:
+        """Record an increase of a group of nodes, from the first size to the second."""
+        ref = meta_pb2.ObjectReference(kind="NodeGroup", name=group)
+        entry = self._entry(now_ns, ref, Refusal(refused))
+        scaled_up = entry.observed.scaled_up
+        scaled_up.from_size, scaled_up.to_size = sizes
+        scaled_up.node_names.extend(nodes)
+        scaled_up.pods.extend(pods)
+        self._sink(entry)
+
+    def node_provisioned(
+        self, now_ns: int, node_name: str, group: str, took_ns: int, message: str = ""
+    ) -> None:
+        """Record a node that was made, or with `message` why it could not be."""
+        entry = self._entry(now_ns, meta_pb2.ObjectReference(kind="Node", name=node_name))
+        provisioned = entry.observed.node_provisioned
+        provisioned.group, provisioned.message = group, message
+        provisioned.elapsed_duration_ns = took_ns
+        self._sink(entry)
+
+    def node_removal(
+        self,
+        now_ns: int,
+        node_name: str,
+        step: str,
+        group: str,
+        *,
+        since_ns: int = 0,
+        pods: Iterable[meta_pb2.ObjectReference] = (),
+        message: str = "",
+    ) -> None:
+        """Record a step of a node's removal, as trace_pb2.NodeRemoval has it."""
+        entry = self._entry(now_ns, meta_pb2.ObjectReference(kind="Node", name=node_name))
+        removal = entry.observed.node_removal
+        removal.step, removal.group, removal.message = step, group, message
+        removal.unneeded_since_time_ns = since_ns
+        removal.pods.extend(pods)
+        self._sink(entry)
+
+    def no_scale_up(
+        self, now_ns: int, pod: meta_pb2.ObjectReference, message: trace_pb2.NoScaleUp
+    ) -> None:
+        """Record why no group was scaled up for a pod."""
+        entry = self._entry(now_ns, pod)
+        entry.observed.no_scale_up.CopyFrom(message)
+        self._sink(entry)
+
     def _entry(
         self, now_ns: int, ref: meta_pb2.ObjectReference, refusal: Refusal = CARRIED_OUT
     ) -> trace_pb2.Decision:

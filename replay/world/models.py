@@ -51,6 +51,9 @@ class Models:
     node_grace_ns: from a node's last report until it counts as unreachable.
     toleration_s: how long a pod without tolerations of its own stays on a node that is not ready or
         unreachable, s. None: the taint manager evicts no pods.
+    provisioning_delay_ns: from the request for a node to the node that is ready, where its group
+        has no delay of its own.
+    node_failures_percent: of the nodes that are requested, which cannot be made.
     cycle_cost_ns: the duration of a scheduling cycle; cycles run one after the other.
     bind_cost_ns: the duration of a binding; bindings run besides the cycles.
     pod_gc_ns: how long the pods of a deleted node exist. 0: they are removed with it.
@@ -71,6 +74,8 @@ class Models:
     toleration_s: int | None = 300
     pod_gc_ns: int = 60 * SECOND_NS
     ended_pods_max: int = 12_500
+    provisioning_delay_ns: int = 90 * SECOND_NS
+    node_failures_percent: int = 0
     cycle_cost_ns: int = 0
     bind_cost_ns: int = 0
 
@@ -120,6 +125,13 @@ def _count(text: str) -> int:
     if not (text.isascii() and text.isdigit()) or len(text) > _DIGITS_MAX or int(text) < 1:
         raise ValueError(f"{text!r} is not a number from 1 to {'9' * _DIGITS_MAX}")
     return int(text)
+
+
+def _percent(text: str) -> int:
+    number = text.removesuffix("%")
+    if number == text or not (number.isascii() and number.isdigit() and int(number) <= 100):
+        raise ValueError(f"{text!r} is not a percentage from 1% to 100%")
+    return int(number)
 
 
 def _on(text: str) -> bool:
@@ -214,6 +226,23 @@ _MODELS = (
         when_off="they exist until they are deleted",
         read=_count,
         show=str,
+    ),
+    _time(
+        "provisioning-delay",
+        "from the autoscaler's request for a node to the node that is ready, where --autoscaler's "
+        "file has no value",
+        "assumed; clouds take from one to five minutes",
+        when_off="nodes are there at once",
+    ),
+    Model(
+        name="node-failures",
+        field="node_failures_percent",
+        meaning="the share of the nodes that the autoscaler asks for which cannot be made",
+        source="assumed; a group backs off after a failure",
+        off=0,
+        when_off="every node can be made",
+        read=_percent,
+        show=lambda percent: f"{percent}%",
     ),
     _time(
         "cycle-cost",

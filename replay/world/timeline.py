@@ -44,6 +44,9 @@ class ActionKind(Enum):
     BACK = "a node reports again"
     COLLECT = "the pods of a deleted node are collected"
     POD_GC = "the pod garbage collector deletes pods"
+    PROVISION = "an instance of a node group becomes a node"
+    SCAN = "the cluster autoscaler scans"
+    AUTOSCALER = "the cluster autoscaler has work between scans"
 
 
 POD_KINDS = (

@@ -23,7 +23,7 @@ from tests.unit.world.builders import (
 )
 
 _NODES = ("n0", "n1", "n2", "n3")
-_Evict = Callable[[int, PodRecord, str], EvictionRefusal | None]
+_Evict = Callable[[int, PodRecord, str, int | None], EvictionRefusal | None]
 
 amounts = st.one_of(st.integers(0, 5), st.sampled_from(["0%", "25%", "50%", "80%", "100%"]))
 drains = st.builds(
@@ -79,9 +79,11 @@ def test_no_eviction_leaves_fewer_healthy_pods_than_the_budget_demands(
     world.run_until(start_s * S)
     evict: _Evict = world.eviction_api.evict
 
-    def checked(now_ns: int, pod: PodRecord, cause: str) -> EvictionRefusal | None:
+    def checked(
+        now_ns: int, pod: PodRecord, cause: str, grace_s: int | None = None
+    ) -> EvictionRefusal | None:
         was_healthy = pod.is_ready and not pod.is_terminating
-        refusal = evict(now_ns, pod, cause)
+        refusal = evict(now_ns, pod, cause, grace_s)
         if refusal is None and was_healthy:
             assert healthy(world) >= desired(kind, amount, replicas)
         return refusal

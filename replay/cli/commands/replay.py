@@ -9,10 +9,11 @@ from typing import Any
 
 import click
 
+from replay.autoscaling.errors import GroupsError
 from replay.cli.checks import Checks, check_options
 from replay.cli.console import TerminalConsole
 from replay.cli.early import labelled, refuse_unknown
-from replay.cli.errors import SERVICE, SPANS_LOST, ExitError, refusing
+from replay.cli.errors import SERVICE, SPANS_LOST, ExitError, refusing, refusing_traces
 from replay.cli.parameters import MOMENT, output_option, quiet_option, shows
 from replay.cli.play import look_at, play
 from replay.cli.sections import SectionedCommand, section
@@ -52,6 +53,13 @@ class ReplayRequest:
     def configured(self) -> ReplaySettings:
         """Return the settings with the configurations that result. Raises OverrideError."""
         settings, overrides = self.settings, self.overrides
+        if settings.autoscaler is not None:
+            from replay.autoscaling.resolve import resolved  # noqa: PLC0415 - when needed
+
+            text, warnings = resolved(settings.autoscaler, self.named())
+            for warning in dict.fromkeys(warnings):
+                echo(f"Warning: {warning}", err=True)
+            settings = replace(settings, autoscaler=text)
         scheduler, kubelet = settings.kube_scheduler_configuration, settings.kubelet_configuration
         return replace(
             settings,
@@ -160,6 +168,7 @@ def command(
       reprieve replay cluster.yaml --model start-delay=2s --model pod-gc=off
       reprieve replay recording/ --compare-recorded --free-run
       reprieve replay recording/ --follow-until 10m --drop-nodes zone=a
+      reprieve replay recording/ --autoscaler groups.yaml
       reprieve replay cluster.ktr --set priorityClass.batch.value=50
     """
     return ReplayRequest(
@@ -250,7 +259,7 @@ def inputs(arguments: Sequence[str]) -> list[str]:
 
 def _usable(request: ReplayRequest) -> ReplaySettings:
     """Return the settings to replay with. Raises UsageError for options that exclude each other."""
-    with refusing(OverrideError):
+    with refusing(OverrideError, GroupsError), refusing_traces():
         settings = request.configured()
     if not request.compare_recorded:
         if request.free_run:
@@ -261,10 +270,11 @@ def _usable(request: ReplayRequest) -> ReplaySettings:
     if (settings.run_path is not None or settings.until_ns is not None) and not request.free_run:
         problem = "--compare-recorded replays nothing: leave --run and --until out"
         raise click.UsageError(f"{problem}, or add --free-run")
-    if settings.overrides or request.checks.are_wanted or settings.follow_until:
+    is_changed = settings.overrides or settings.autoscaler is not None or settings.follow_until
+    if is_changed or request.checks.are_wanted:
         raise click.UsageError(
-            "--compare-recorded judges recorded decisions: leave overrides, --assert and "
-            "--follow-until out"
+            "--compare-recorded judges recorded decisions: leave overrides, --autoscaler, --assert "
+            "and --follow-until out"
         )
     return settings
 

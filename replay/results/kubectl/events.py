@@ -19,6 +19,7 @@ cmd/kube-apiserver --event-ttl (the hour).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -161,11 +162,10 @@ def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
             return _created(decision, observed.created.owner)
         case "refused" if observed.refused.HasField("owner"):
             return _refused(decision, observed.refused)
-        case "condition_changed":
-            changed = observed.condition_changed
-            return _of_node(decision, _NODE_REASONS.get((changed.type, changed.status)))
-        case "node_drain":
-            return _of_node(decision, _CORDON_REASONS.get(observed.node_drain.step))
+        case "condition_changed" | "node_drain":
+            return _of_node(decision, _node_reason(observed))
+        case "scaled_up" | "node_removal" | "no_scale_up" as kind:
+            return _of_autoscaler(decision, kind)
     return None
 
 
@@ -180,6 +180,45 @@ def _of_pod_by_kubelet(decision: trace_pb2.Decision, pod: ObjectReference, kind:
         rejected = observed.rejected
         return _event(decision, pod, _WARNING, rejected.reason, rejected.message, "kubelet", host)
     return _event(decision, pod, _NORMAL, "Started", "Started containers", "kubelet", host)
+
+
+def _node_reason(observed: trace_pb2.Observed) -> str | None:
+    if observed.HasField("node_drain"):
+        return _CORDON_REASONS.get(observed.node_drain.step)
+    changed = observed.condition_changed
+    return _NODE_REASONS.get((changed.type, changed.status))
+
+
+def _of_autoscaler(decision: trace_pb2.Decision, kind: str) -> KubeEvent | None:
+    """Return the Event that Cluster Autoscaler records of a scale-up, a removal, or a pod.
+
+    Source: kubernetes/autoscaler 1.36 core/scaleup/orchestrator/executor.go, executeScaleUp;
+    core/scaledown/actuation/actuator.go, deleteNodesAsync, and delete_in_batch.go;
+    processors/status/eventing_scale_up_processor.go, Process.
+    """
+    observed, by = decision.observed, "cluster-autoscaler"
+    if kind == "scaled_up":
+        scaled, group = observed.scaled_up, observed.object.name
+        text = (
+            f"Scale-up: setting group {group} size to {scaled.to_size} instead of "
+            f"{scaled.from_size}"
+        )
+        return _event(decision, observed.object, _NORMAL, "ScaledUpGroup", text, by)
+    if kind == "no_scale_up":
+        reasons = Counter(
+            reason for group in observed.no_scale_up.groups for reason in group.reasons
+        )
+        counts = ", ".join(f"{count} {reason}" for reason, count in sorted(reasons.items()))
+        text = f"pod didn't trigger scale-up: {counts}"
+        return _event(decision, observed.object, _NORMAL, "NotTriggerScaleUp", text, by)
+    removal = observed.node_removal
+    if removal.step == "Failed":
+        text = f"failed to delete node: {removal.message}"
+        return _event(decision, observed.object, _WARNING, "ScaleDownFailed", text, by)
+    if removal.step != "Started":
+        return None
+    text = "marked the node as toBeDeleted/unschedulable"
+    return _event(decision, observed.object, _NORMAL, "ScaleDown", text, by)
 
 
 def _created(decision: trace_pb2.Decision, owner: ObjectReference) -> KubeEvent:

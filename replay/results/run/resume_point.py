@@ -78,7 +78,8 @@ class RunCommand:
 class ResumePoint:
     """A run's command and its last checkpoint, between two instants.
 
-    rounds: of the scheduler, so far. scheduler, eviction: the chunks of the services' checkpoints,
+    rounds: of the scheduler, so far. scheduler, eviction, autoscaler: the chunks of the services'
+    checkpoints,
     none before the first one. world, recorder: the cluster and the recorder's position, as bytes.
     files: the run's files by name, as they were on the disk at that moment: those that grow may
     have more bytes since.
@@ -90,6 +91,7 @@ class ResumePoint:
     rounds: int = 0
     scheduler: Sequence[bytes] = ()
     eviction: Sequence[bytes] = ()
+    autoscaler: Sequence[bytes] = ()
     world: bytes = b""
     recorder: bytes = b""
     files: Mapping[str, RunFile] = field(default_factory=dict)

@@ -13,6 +13,12 @@ from collections.abc import Sequence
 from replay.world.api.cluster import Cluster
 from replay.world.api.pod_record import PodRecord
 from replay.world.controller import NEVER_NS, Controller, Ending
+from replay.world.controllers.autoscaling.cloud import Cloud
+from replay.world.controllers.autoscaling.cluster_autoscaler import (
+    AutoscalerBackend,
+    ClusterAutoscaler,
+)
+from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NodeLifecycle
@@ -37,8 +43,10 @@ def controllers_in_order(
     *,
     usage: Sequence[UsageRule] = (),
     kubelet: KubeletMemory = DEFAULT_KUBELET,
+    autoscaler: AutoscalerBackend | None = None,
+    autoscaling: Autoscaling | None = None,
 ) -> tuple[Controller, ...]:
-    """Return all controllers of a cluster.
+    """Return all controllers of a cluster; with an autoscaler, for which groups it works.
 
     Their order is a part of determinism: each sees in the same round what those before it have
     done, and what those after it do in the next one.
@@ -47,6 +55,14 @@ def controllers_in_order(
     monitor = NodeMonitor(state)
     nodes = NodeLifecycle(state, lifecycle, pressure, monitor)
     budgets = DisruptionController(state)
+    eviction_api = EvictionApi(state, lifecycle, budgets)
+    scaling: tuple[Controller, ...] = ()
+    if autoscaler is not None and autoscaling is not None:
+        cloud = Cloud(state, nodes, autoscaling)
+        scaling = (
+            cloud,
+            ClusterAutoscaler(state, nodes, eviction_api, cloud, autoscaler, autoscaling),
+        )
     return (
         # Nodes first: their taints and the readiness of their pods decide what follows.
         nodes,
@@ -59,11 +75,13 @@ def controllers_in_order(
         # its own moment.
         budgets,
         # What reads that status, or only counts what remains.
-        Drains(state, nodes, EvictionApi(state, lifecycle, budgets)),
+        Drains(state, nodes, eviction_api),
         PodGarbageCollection(state, lifecycle),
         # Kubelets follow no changes of others.
         pressure,
         lifecycle,
+        # Scans come last at an instant, after the steps of nodes.
+        *scaling,
     )
 
 

@@ -372,8 +372,13 @@ class EvictionApi:
         self._lifecycle = lifecycle
         self._budgets = budgets
 
-    def evict(self, now_ns: int, pod: PodRecord, cause: str) -> EvictionRefusal | None:
-        """Evict a pod; return why that is refused, None if it is evicted."""
+    def evict(
+        self, now_ns: int, pod: PodRecord, cause: str, grace_s: int | None = None
+    ) -> EvictionRefusal | None:
+        """Evict a pod; return why that is refused, None if it is evicted.
+
+        grace_s: its grace period, None for the pod's own.
+        """
         self._budgets.catch_up(now_ns, pod.uid)
         refusal = self.refusal(pod)
         if refusal is not None:
@@ -387,7 +392,7 @@ class EvictionApi:
         self._cluster.disrupted(pod)
         why = "Eviction API: evicting"
         mark_disrupted(pod.message.status, now_ns, "EvictionByEvictionAPI", why)
-        self._lifecycle.delete(now_ns, pod, None, cause)
+        self._lifecycle.delete(now_ns, pod, grace_s, cause)
         return None
 
     def refusal(self, pod: PodRecord) -> EvictionRefusal | None:

@@ -18,12 +18,13 @@ pkg/kubelet/kubelet_pods.go, generateAPIPodStatus.
 from __future__ import annotations
 
 from replay.world.api.cluster import Changed
-from replay.world.api.conditions import set_pod_condition
+from replay.world.api.conditions import remove_taints, set_pod_condition
 from replay.world.api.node_health import (
     NO_EXECUTE,
     NO_SCHEDULE,
     READY_TAINTS,
     drop_taints,
+    has_taint,
     mark_reporting,
     mark_unknown,
     ready_condition,
@@ -61,6 +62,7 @@ class NodeLifecycle(Controller):
     _failed: dict[str, None]
     _missing: dict[str, None]
     _cordoned: dict[str, None]
+    _marks: dict[str, dict[str, node_pb2.Taint]]
 
     def __init__(
         self,
@@ -77,6 +79,7 @@ class NodeLifecycle(Controller):
         self._failed = {}
         self._missing = {}
         self._cordoned = {}
+        self._marks = {}
         self._notes = NodeNotes()
 
     def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
@@ -91,6 +94,8 @@ class NodeLifecycle(Controller):
             self._keep_unknown(now_ns, node)
         if name in self._cordoned:
             node.spec.unschedulable = True
+        for taint in self._marks.get(name, {}).values():
+            _add(node, taint)
         taint_by_conditions(node, now_ns)
         self._cluster.put_node(now_ns, node)
         if is_new:
@@ -111,6 +116,7 @@ class NodeLifecycle(Controller):
         for kind in self.actions | {ActionKind.DRAIN}:
             self._timeline.cancel(kind, name)
         self._cordoned.pop(name, None)
+        self._marks.pop(name, None)
         self._failed.pop(name, None)
         self._monitor.reports(name)
         self._cluster.remove_node(now_ns, name)
@@ -191,6 +197,33 @@ class NodeLifecycle(Controller):
         drop_taints(node, (UNSCHEDULABLE,), NO_SCHEDULE)
         self._cluster.put_node(now_ns, node)
 
+    def mark(self, now_ns: int, name: str, taint: node_pb2.Taint, *, cordon: bool) -> None:
+        """Add a taint to a node that has none of its key, and cordon it then.
+
+        The trace's later versions of it are changed in the same way, until `unmark`.
+        """
+        node = self._cluster.nodes[name]
+        if has_taint(node, taint.key):
+            return
+        kept = node_pb2.Taint()
+        kept.CopyFrom(taint)
+        self._marks.setdefault(name, {})[taint.key] = kept
+        _add(node, kept)
+        if not (cordon and self.cordon(now_ns, name)):
+            self._cluster.put_node(now_ns, node)
+
+    def unmark(self, now_ns: int, name: str, key: str, *, uncordon: bool) -> None:
+        """Remove a node's taints of a key, and uncordon it if there were any."""
+        node = self._cluster.nodes[name]
+        if not has_taint(node, key):
+            return
+        self._marks.get(name, {}).pop(key, None)
+        remove_taints(node, key)
+        if uncordon:
+            self.uncordon(now_ns, name)
+        else:
+            self._cluster.put_node(now_ns, node)
+
     # Silence
 
     def _fall_silent(self, now_ns: int, name: str) -> None:
@@ -263,3 +296,8 @@ class NodeLifecycle(Controller):
         self._silent.drop(name)
         for pod in list(self._cluster.pods_by_node.get(name, {}).values()):
             self._lifecycle.lose(now_ns, pod)
+
+
+def _add(node: node_pb2.Node, taint: node_pb2.Taint) -> None:
+    if not has_taint(node, taint.key):
+        node.spec.taints.append(taint)

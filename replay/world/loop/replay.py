@@ -15,6 +15,8 @@ from enum import Enum
 
 from replay.world.api.cluster import Cluster
 from replay.world.controller import Ending
+from replay.world.controllers.autoscaling.cluster_autoscaler import AutoscalerBackend
+from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.controllers.controller_manager import ControllerManager, controllers_in_order
 from replay.world.journal import DecisionSink, FailedAttemptSink, Journal, Mistake, ObjectSink
 from replay.world.kubelet.annotations import UsageRule
@@ -76,6 +78,8 @@ class Limits:
 class Replay:
     """One run of one trace against a scheduler and, where there is usage, an eviction service.
 
+    With `autoscaling` an autoscaler makes and removes nodes of its groups.
+
     `stop_ns` is the latest time of the run, None if it ends when nothing is left to happen.
     """
 
@@ -100,6 +104,8 @@ class Replay:
         usage: Sequence[UsageRule] = (),
         kubelet: KubeletMemory = DEFAULT_KUBELET,
         audit: PlacementAudit | None = None,
+        autoscaler: AutoscalerBackend | None = None,
+        autoscaling: Autoscaling | None = None,
     ) -> None:
         state = WorldState(
             journal=Journal(sink, failed, objects), models=models, cluster=cluster or Cluster()
@@ -110,7 +116,15 @@ class Replay:
         self.lifecycle = PodLifecycle(state)
         self.controllers = ControllerManager(
             self.cluster,
-            controllers_in_order(state, self.lifecycle, eviction, usage=usage, kubelet=kubelet),
+            controllers_in_order(
+                state,
+                self.lifecycle,
+                eviction,
+                usage=usage,
+                kubelet=kubelet,
+                autoscaler=autoscaler,
+                autoscaling=autoscaling,
+            ),
         )
         self._outcomes = OutcomeExecutor(state, self.lifecycle, self._costs)
         self.stream = RoundStream(

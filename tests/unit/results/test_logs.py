@@ -114,6 +114,8 @@ def _fill(message: Message, big: int) -> None:
             _fill(value["k"], big)
         elif field.message_type is not None:
             _fill(value.add() if field.is_repeated else value, big)
+        elif field.is_repeated:
+            value.append('a "b"')
         elif field.cpp_type == FieldDescriptor.CPPTYPE_STRING:
             setattr(message, field.name, 'a "b"')
         else:

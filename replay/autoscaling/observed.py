@@ -1,0 +1,263 @@
+"""What a trace says of node groups: which nodes are alike, and how many of them there were.
+
+Nodes are grouped by the labels that managed clusters give the nodes of a pool, and by their
+machine: its type, capacity and taints. Nodes of a control plane are in no group. Karpenter makes
+nodes without groups, and decides otherwise than Cluster Autoscaler does; its pools count as groups
+only if that is asked for.
+
+Labels: Amazon EKS, `eks.amazonaws.com/nodegroup`; GKE, `cloud.google.com/gke-nodepool` (each zone
+of a pool is a group of its own there); AKS, `kubernetes.azure.com/agentpool`; kOps,
+`kops.k8s.io/instancegroup`; Cluster API, the annotation `cluster.x-k8s.io/owner-name`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from replay.autoscaling.errors import GroupsError
+from replay.autoscaling.file import AutoscalerFile, GroupFile, NodesFile
+from replay.trace.validate import claims_devices
+from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
+from services.rpc.kube import json_codec
+
+POOL_LABELS = (
+    "eks.amazonaws.com/nodegroup",
+    "cloud.google.com/gke-nodepool",
+    "kubernetes.azure.com/agentpool",
+    "agentpool",
+    "kops.k8s.io/instancegroup",
+)
+KARPENTER = ("karpenter.sh/nodepool", "karpenter.sh/provisioner-name")
+_BY_ZONE = frozenset({"cloud.google.com/gke-nodepool"})
+_OWNER = "cluster.x-k8s.io/owner-name"
+_CONTROL_PLANE = ("node-role.kubernetes.io/control-plane", "node-role.kubernetes.io/master")
+_INSTANCE_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/instance-type")
+_OF_A_MOMENT = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
+OF_AUTOSCALER = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
+"""The keys of the taints that Cluster Autoscaler sets."""
+_NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]+")
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """What nodes of one group have in common."""
+
+    pool: str
+    label: str
+    zone: str
+    machine: str
+    taints: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class _Alike:
+    """Nodes of one shape: the first of them, all names, those that exist, and how many did."""
+
+    first: node_pb2.Node
+    names: list[str] = field(default_factory=list)
+    existing: set[str] = field(default_factory=set)
+    least: int = 0
+    most: int = 0
+
+
+@dataclass(slots=True)
+class ObservedNodes:
+    """The nodes of a trace, as `add` has seen them.
+
+    nodes: the first version of each. claiming: namespace/name of a pod that claims devices, "" if
+    none does. as_groups: whether Karpenter's pools count as groups.
+    """
+
+    as_groups: bool = False
+    nodes: dict[str, node_pb2.Node] = field(default_factory=dict)
+    pools_of_karpenter: dict[str, None] = field(default_factory=dict)
+    claiming: str = ""
+    _start_ns: int | None = None
+    _is_counted: bool = False
+    _alike: dict[_Shape, _Alike] = field(default_factory=dict)
+    _shapes: dict[str, _Shape] = field(default_factory=dict)
+
+    def add(self, record: trace_pb2.Record) -> None:
+        """Take a record of the trace."""
+        if self._start_ns is None:
+            self._start_ns = record.time_ns
+        elif record.time_ns > self._start_ns and not self._is_counted:
+            self._count_start()
+        match record.WhichOneof("record"):
+            case "create" | "update":
+                message = getattr(record, record.WhichOneof("record") or "")
+                if message.HasField("node"):
+                    self._put(message.node)
+                elif message.HasField("pod"):
+                    self._claims(message.pod)
+            case "delete" if record.delete.object.kind == "Node":
+                self._remove(record.delete.object.name)
+            case "template":
+                self._claims(record.template.pod)
+            case "pod_create":
+                self._claims(record.pod_create.pod)
+
+    def _claims(self, pod: pod_pb2.Pod) -> None:
+        if not self.claiming and claims_devices(pod.spec):
+            meta = pod.metadata
+            self.claiming = f"{meta.namespace or 'default'}/{meta.name or meta.generate_name}"
+
+    def _put(self, node: node_pb2.Node) -> None:
+        """Count a node, which stays in the group of its first version."""
+        name = node.metadata.name
+        self.nodes.setdefault(name, node)
+        shape = self._shapes.get(name) or self._shape(node)
+        if shape is None:
+            return
+        self._shapes[name] = shape
+        alike = self._alike.setdefault(shape, _Alike(node))
+        if name not in alike.names:
+            alike.names.append(name)
+        alike.existing.add(name)
+        alike.most = max(alike.most, len(alike.existing))
+
+    def _remove(self, name: str) -> None:
+        shape = self._shapes.get(name)
+        if shape is not None:
+            alike = self._alike[shape]
+            alike.existing.discard(name)
+            if self._is_counted:
+                alike.least = min(alike.least, len(alike.existing))
+
+    def _count_start(self) -> None:
+        """Count the nodes of the trace's first moment: the least number begins there."""
+        self._is_counted = True
+        for alike in self._alike.values():
+            alike.least = alike.most = len(alike.existing)
+
+    def _shape(self, node: node_pb2.Node) -> _Shape | None:
+        """Return what a node has in common with those of its group, None for no group."""
+        labels = node.metadata.labels
+        if any(label in labels for label in _CONTROL_PLANE):
+            return None
+        pool = next((label for label in POOL_LABELS if labels.get(label)), "")
+        karpenter = next((label for label in KARPENTER if labels.get(label)), "")
+        if karpenter:
+            self.pools_of_karpenter[labels[karpenter]] = None
+            if not self.as_groups:
+                return None
+        label = pool or karpenter
+        name = labels.get(label, "") or node.metadata.annotations.get(_OWNER, "")
+        machine = next((labels[key] for key in _INSTANCE_TYPES if labels.get(key)), "")
+        capacity = node.status.capacity or node.status.allocatable
+        sizes = ",".join(f"{key}={capacity[key]}" for key in sorted(capacity) if _is_machines(key))
+        return _Shape(
+            pool=name,
+            label=label,
+            zone=labels.get(LABEL_ZONE, "") if label in _BY_ZONE else "",
+            machine=machine or sizes,
+            taints=tuple(
+                sorted(f"{taint.key}={taint.value}:{taint.effect}" for taint in _lasting(node))
+            ),
+        )
+
+    def groups(self) -> Sequence[GroupFile]:
+        """Return the groups, in the order of their first nodes. Raises GroupsError."""
+        if not self._is_counted:
+            self._count_start()
+        groups: list[GroupFile] = []
+        for shape, alike in self._alike.items():
+            name = _free_name(shape, {group.name for group in groups})
+            is_pool = bool(shape.label) and not any(
+                other.pool == shape.pool and other != shape for other in self._alike
+            )
+            nodes = (
+                NodesFile(labels={shape.label: shape.pool})
+                if is_pool
+                else NodesFile(names=sorted(alike.names))
+            )
+            groups.append(
+                GroupFile(
+                    name=name,
+                    min=alike.least,
+                    max=alike.most,
+                    nodes=nodes,
+                    template=plain_template(alike.first),
+                )
+            )
+        if not groups:
+            pools = ", ".join(self.pools_of_karpenter)
+            why = (
+                f"its nodes are Karpenter's, which decides otherwise than Cluster Autoscaler does; "
+                f"--as-groups makes groups of its pools ({pools})"
+                if pools
+                else "it has no nodes"
+            )
+            raise GroupsError(f"no node group can be inferred from the trace: {why}")
+        return groups
+
+
+def with_templates(file: AutoscalerFile, observed: ObservedNodes) -> AutoscalerFile:
+    """Return a file each of whose groups has a template: the copied node's where one is named.
+
+    Raises GroupsError for a node that the trace does not have.
+    """
+    groups = []
+    for index, group in enumerate(file.groups):
+        path = f"groups[{index}]"
+        copied = group
+        if group.copy:
+            node = observed.nodes.get(group.copy)
+            if node is None:
+                raise GroupsError(f"{path}.copy: the trace has no node {group.copy}")
+            copied = replace(group, copy="", template=plain_template(node))
+        for name in group.nodes.names:
+            if name not in observed.nodes:
+                raise GroupsError(f"{path}.nodes.names: the trace has no node {name}")
+        groups.append(copied)
+    return replace(file, groups=groups)
+
+
+def fixed(groups: Iterable[GroupFile]) -> list[str]:
+    """Return the names of the groups whose size cannot change."""
+    return [group.name for group in groups if group.min == group.max]
+
+
+def plain_template(node: node_pb2.Node) -> Mapping[str, object]:
+    """Return what a new node of the group has of a node, as Kubernetes' JSON."""
+    kept = node_pb2.Node()
+    meta = kept.metadata
+    for key, value in sorted(node.metadata.labels.items()):
+        if key != LABEL_HOSTNAME:
+            meta.labels[key] = value
+    kept.spec.taints.extend(_lasting(node))
+    for taint in kept.spec.taints:
+        taint.ClearField("time_added")
+    for key in sorted(node.status.capacity):
+        kept.status.capacity[key] = node.status.capacity[key]
+    for key in sorted(node.status.allocatable):
+        kept.status.allocatable[key] = node.status.allocatable[key]
+    return json_codec.to_json(kept)
+
+
+def _is_machines(resource: str) -> bool:
+    """Return whether machines of one kind have the same amount of a resource, to the last byte."""
+    return resource in ("cpu", "pods") or "/" in resource
+
+
+def _lasting(node: node_pb2.Node) -> list[node_pb2.Taint]:
+    """Return the taints of a node that say nothing of its state at a moment."""
+    return [
+        taint
+        for taint in node.spec.taints
+        if not taint.key.startswith(_OF_A_MOMENT) and taint.key not in OF_AUTOSCALER
+    ]
+
+
+def _free_name(shape: _Shape, taken: set[str]) -> str:
+    parts = [part for part in (shape.pool, shape.zone) if part] or [shape.machine or "nodes"]
+    text = _NOT_IN_NAMES.sub("-", "-".join(parts).lower()).strip("-.")
+    name, number = text, 1
+    while name in taken:
+        number += 1
+        name = f"{text}-{number}"
+    return name

@@ -1,0 +1,283 @@
+"""The cloud: node groups with their instances, which become nodes and are deleted.
+
+A new instance becomes a node that is ready after the group's provisioning delay; DaemonSets then
+give it their pods. By the model `node_failures` some instances cannot be made; a keyed hash says
+which. What is deleted is gone at once, and its node with it: pods on it are collected as on every
+deleted node (node_lifecycle.py). A node of the trace has the provider ID that the trace gives it,
+or one that is made of its name.
+
+Source: kubernetes/autoscaler 1.36 cloudprovider/cloud_provider.go, NodeGroup (IncreaseSize,
+DecreaseTargetSize, DeleteNodes, ForceDeleteNodes, Nodes); InstanceErrorInfo.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from replay.hashing import KeyedRandom, object_uid
+from replay.world.api.cluster import Changed
+from replay.world.api.conditions import set_node_condition
+from replay.world.controller import Controller
+from replay.world.controllers.autoscaling.node_groups import Autoscaling, NodeGroup
+from replay.world.controllers.node_lifecycle import NodeLifecycle
+from replay.world.state import WorldState
+from replay.world.timeline import Action, ActionKind
+from reprieve.autoscaler.v1beta1 import autoscaler_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2
+from services.kube.node import LABEL_HOSTNAME
+from services.rpc.kube.fields import set_time
+
+OUT_OF_RESOURCES = "OutOfResourcesErrorClass"
+NOT_MADE = "node-failures"
+_NOT_MADE = "the cloud could not make the instance (--model node-failures)"
+
+
+@dataclass(slots=True, kw_only=True)
+class _Instance:
+    """An instance: its node's name, when it was asked for (ns), and how far it has come."""
+
+    node_name: str
+    asked_ns: int
+    is_running: bool = False
+    is_failed: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class _Size:
+    """What the cloud has of a group: its target, its instances by provider ID.
+
+    made: how many instances were asked for since the run began.
+    """
+
+    target: int = 0
+    made: int = 0
+    instances: dict[str, _Instance] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class CloudRefusal:
+    """Why the cloud refuses a request; it has changed nothing then."""
+
+    message: str
+
+
+class Cloud(Controller):
+    """Keeps the groups of a run.
+
+    `_changed` are the groups whose target or instances have changed since `take_changed`.
+    """
+
+    actions = frozenset({ActionKind.PROVISION})
+    _sizes: dict[str, _Size]
+    _group_of: dict[str, str]
+    _changed: dict[str, None]
+    _last_made_ns: int
+
+    def __init__(self, state: WorldState, nodes: NodeLifecycle, autoscaling: Autoscaling) -> None:
+        super().__init__(state)
+        self._nodes = nodes
+        self._autoscaling = autoscaling
+        self._groups = {group.name: group for group in autoscaling.groups}
+        self._random = KeyedRandom(autoscaling.config.seed)
+        self._sizes = {name: _Size() for name in self._groups}
+        self._changed = dict.fromkeys(self._groups)
+
+    # Objects
+
+    def reconcile(self, now_ns: int, changed: Changed) -> None:
+        """Count the nodes of the trace that have come, and forget those that have gone."""
+        for name in changed.nodes:
+            node, home = self._cluster.nodes.get(name), self._group_of.get(name)
+            if node is not None and home is None:
+                group = self._autoscaling.group_of(node)
+                if group is not None:
+                    self._join(now_ns, group.name, node)
+            elif node is None and home is not None:
+                self._leave(home, name)
+
+    def _join(self, now_ns: int, group: str, node: node_pb2.Node) -> None:
+        size, name = self._sizes[group], node.metadata.name
+        size.instances[provider_id(node)] = _Instance(
+            node_name=name, asked_ns=now_ns, is_running=True
+        )
+        size.target += 1
+        self._group_of[name] = group
+        self._changed[group] = None
+
+    def _leave(self, group: str, node_name: str) -> None:
+        """Forget the instance of a node that was deleted by someone else."""
+        size = self._sizes[group]
+        size.instances = {
+            key: instance
+            for key, instance in size.instances.items()
+            if instance.node_name != node_name
+        }
+        size.target -= 1
+        del self._group_of[node_name]
+        self._changed[group] = None
+
+    def group_name(self, node_name: str) -> str:
+        """Return the name of the group that a node is in, "" for none."""
+        return self._group_of.get(node_name, "")
+
+    def target(self, group: str) -> int:
+        """Return how many nodes the cloud was asked for."""
+        return self._sizes[group].target
+
+    def has(self, group: str) -> bool:
+        """Return whether there is a group of that name."""
+        return group in self._sizes
+
+    def node_names(self, group: str, provider_ids: Iterable[str]) -> list[str]:
+        """Return the names of the nodes of a group's instances."""
+        instances = self._sizes[group].instances
+        return [instances[key].node_name for key in provider_ids if key in instances]
+
+    @property
+    def has_upcoming(self) -> bool:
+        """Return whether an instance is still being made, or has failed and not been deleted."""
+        return any(
+            not instance.is_running
+            for size in self._sizes.values()
+            for instance in size.instances.values()
+        )
+
+    @property
+    def last_made_ns(self) -> int:
+        """Return when the last instance became a node, 0 if none has."""
+        return self._last_made_ns
+
+    def take_changed(self) -> list[autoscaler_pb2.NodeGroup]:
+        """Return the groups that have changed since the last call, as the autoscaler sees them."""
+        names, self._changed = sorted(self._changed), {}
+        return [self._message(self._groups[name], self._sizes[name]) for name in names]
+
+    def _message(self, group: NodeGroup, size: _Size) -> autoscaler_pb2.NodeGroup:
+        message = autoscaler_pb2.NodeGroup(
+            name=group.name,
+            min_size=group.min_size,
+            max_size=group.max_size,
+            target_size=size.target,
+            template=group.template,
+            price=group.price,
+            options=dict(group.options),
+        )
+        for key, instance in size.instances.items():
+            shown = message.instances.add(provider_id=key)
+            shown.state = autoscaler_pb2.INSTANCE_STATE_CREATING
+            if instance.is_running:
+                shown.state = autoscaler_pb2.INSTANCE_STATE_RUNNING
+            if instance.is_failed:
+                shown.error_class, shown.error_code = OUT_OF_RESOURCES, NOT_MADE
+        return message
+
+    # Requests
+
+    def increase(self, now_ns: int, group: str, delta: int) -> list[str] | CloudRefusal:
+        """Ask for more nodes of a group; return the names that they will have."""
+        size, limits = self._sizes[group], self._groups[group]
+        if delta < 1:
+            return CloudRefusal("size increase must be positive")
+        if size.target + delta > limits.max_size:
+            return CloudRefusal(
+                f"size increase too large: {size.target} + {delta} is above the maximum of "
+                f"{limits.max_size}"
+            )
+        names = []
+        for _ in range(delta):
+            name = self._new_name(size, group)
+            names.append(name)
+            size.instances[_made_id(group, name)] = _Instance(node_name=name, asked_ns=now_ns)
+            self._group_of[name] = group
+            delay_ns = limits.provisioning_ns
+            if delay_ns is None:
+                delay_ns = self._models.provisioning_delay_ns
+            self._timeline.plan(now_ns + delay_ns, ActionKind.PROVISION, name)
+        size.target += delta
+        self._changed[group] = None
+        return names
+
+    def _new_name(self, size: _Size, group: str) -> str:
+        while True:
+            size.made += 1
+            name = f"{group}-new-{size.made}"
+            if name not in self._cluster.nodes:
+                return name
+
+    def decrease_target(self, group: str, delta: int) -> CloudRefusal | None:
+        """Give up promised nodes; instances that exist count against it."""
+        size = self._sizes[group]
+        if delta < 1 or size.target - delta < len(size.instances):
+            return CloudRefusal(
+                f"attempt to delete existing nodes: the target is {size.target}, and the group has "
+                f"{len(size.instances)} instances"
+            )
+        size.target -= delta
+        self._changed[group] = None
+        return None
+
+    def delete(
+        self, now_ns: int, group: str, provider_ids: list[str], *, force: bool
+    ) -> CloudRefusal | None:
+        """Delete instances, and their nodes."""
+        size, limits = self._sizes[group], self._groups[group]
+        unknown = [key for key in provider_ids if key not in size.instances]
+        if unknown:
+            return CloudRefusal(f"group {group} has no instance {unknown[0]}")
+        if size.target - len(provider_ids) < limits.min_size and not force:
+            return CloudRefusal(f"min size reached, nodes will not be deleted: {limits.min_size}")
+        for key in provider_ids:
+            name = size.instances.pop(key).node_name
+            del self._group_of[name]
+            self._timeline.cancel(ActionKind.PROVISION, name)
+            if name in self._cluster.nodes:
+                self._nodes.remove(now_ns, meta_pb2.ObjectReference(kind="Node", name=name))
+        size.target -= len(provider_ids)
+        self._changed[group] = None
+        return None
+
+    # Instances
+
+    def act(self, now_ns: int, action: Action) -> None:
+        """Let an instance become a node, or fail."""
+        name = action.key
+        group = self._group_of[name]
+        key = _made_id(group, name)
+        instance = self._sizes[group].instances[key]
+        self._changed[group] = None
+        took_ns = now_ns - instance.asked_ns
+        share = self._models.node_failures_percent / 100
+        if share and self._random.share("node-failures", key) < share:
+            instance.is_failed = True
+            self._journal.node_provisioned(now_ns, name, group, took_ns, _NOT_MADE)
+            return
+        instance.is_running = True
+        self._last_made_ns = now_ns
+        self._nodes.put(now_ns, _new_node(now_ns, self._groups[group].template, name, key))
+        self._journal.node_provisioned(now_ns, name, group, took_ns)
+
+
+def provider_id(node: node_pb2.Node) -> str:
+    """Return the ID of a node's instance: spec.providerID, or one that is made of its name."""
+    return node.spec.provider_id or f"reprieve://{node.metadata.name}"
+
+
+def _made_id(group: str, name: str) -> str:
+    return f"reprieve://{group}/{name}"
+
+
+def _new_node(
+    now_ns: int, template: node_pb2.Node, name: str, key: str
+) -> object_pb2.KubernetesObject:
+    """Return the node of an instance, which is ready."""
+    message = object_pb2.KubernetesObject()
+    node = message.node
+    node.CopyFrom(template)
+    meta = node.metadata
+    meta.name, meta.uid = name, object_uid("Node", "", name)
+    meta.labels[LABEL_HOSTNAME] = name
+    set_time(meta.creation_timestamp, now_ns)
+    node.spec.provider_id = key
+    set_node_condition(node.status, "Ready", "True", now_ns, "KubeletReady", "")
+    return message

@@ -1,0 +1,59 @@
+"""Node groups as a run has them: sizes, the node that new ones are made like, prices, delays.
+
+A node of the trace is of the first group that picks it, by its labels or by its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from reprieve.autoscaler.v1beta1 import autoscaler_pb2
+from reprieve.kube.v1beta1 import node_pb2
+from services.kube.time import SECOND_NS
+
+SCAN_INTERVAL_NS = 10 * SECOND_NS
+"""The default of the flag --scan-interval."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGroup:
+    """A group of nodes.
+
+    template: a node of the group; its name has no meaning. labels, names: which nodes of the trace
+    are in the group: those with all of the labels, and those of these names. price: of a node for
+    an hour, None if unknown. provisioning_ns: from a request to the node that is ready, None for
+    the model's. options: by the names of flags, in place of the autoscaler's.
+    """
+
+    name: str
+    min_size: int
+    max_size: int
+    template: node_pb2.Node
+    labels: Mapping[str, str] = field(default_factory=dict)
+    names: frozenset[str] = frozenset()
+    price: float | None = None
+    provisioning_ns: int | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def picks(self, node: node_pb2.Node) -> bool:
+        """Return whether a node of the trace is in the group."""
+        if node.metadata.name in self.names:
+            return True
+        labels = node.metadata.labels
+        return bool(self.labels) and all(
+            labels.get(key) == value for key, value in self.labels.items()
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Autoscaling:
+    """The autoscaler's configuration, its groups in their order, and how often it scans."""
+
+    config: autoscaler_pb2.AutoscalerConfig
+    groups: Sequence[NodeGroup]
+    scan_interval_ns: int = SCAN_INTERVAL_NS
+
+    def group_of(self, node: node_pb2.Node) -> NodeGroup | None:
+        """Return the group that a node of the trace is in, None for a node of no group."""
+        return next((group for group in self.groups if group.picks(node)), None)
