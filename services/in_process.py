@@ -1,4 +1,4 @@
-"""All three services in this process, without sockets: the same servicers, the same messages.
+"""All services in this process, without sockets: the same servicers, the same messages.
 
 So are the audit of another scheduler's decisions, and the parts of the autoscaler that have golden
 vectors of their own; neither is a service.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import grpc
 
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2_grpc
 from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc
 from reprieve.queue.v1beta1 import queue_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
@@ -35,12 +36,13 @@ def in_process(
     *,
     scheduler: bool,
     eviction: bool,
+    autoscaler: bool = False,
     warms_up: bool,
     compiling: Callable[[int, int], None] = lambda _done, _all: None,
     extenders: Collection[str] = (),
     extender_files: Collection[str] = (),
 ) -> Iterator[dict[str, str]]:
-    """Serve the scheduler with its queue, or eviction, or both; yield their addresses by name.
+    """Serve the scheduler with its queue, eviction, the autoscaler; yield their addresses by name.
 
     The scheduler calls `extenders`, whose TLS settings may name `extender_files`.
 
@@ -74,6 +76,8 @@ def in_process(
             addresses["scheduler"] = serve("scheduler", register_scheduler)
         if eviction:
             addresses["eviction"] = serve("eviction", _eviction)
+        if autoscaler:
+            addresses["autoscaler"] = serve("autoscaler", _autoscaler)
         yield addresses
 
 
@@ -147,4 +151,12 @@ def _eviction(server: grpc.aio.Server) -> None:
 
     eviction_service_pb2_grpc.add_EvictionServiceServicer_to_server(
         EvictionServicer(UNLIMITED), server
+    )
+
+
+def _autoscaler(server: grpc.aio.Server) -> None:
+    from services.autoscaler.servicer import AutoscalerServicer  # noqa: PLC0415 - when needed
+
+    autoscaler_service_pb2_grpc.add_AutoscalerServiceServicer_to_server(
+        AutoscalerServicer(UNLIMITED), server
     )

@@ -449,9 +449,16 @@ class AutoscalerService(_Session[autoscaler_rpc.ApplyRequest, autoscaler_rpc.App
         parts = list(chunks(changes)) or [[]]
         for part in parts[:-1]:
             self._exchange(autoscaler_rpc.ApplyRequest(changes=part), step.time_ns)
-        return self._exchange(
+        answer = self._exchange(
             autoscaler_rpc.ApplyRequest(changes=parts[-1], step=step), step.time_ns
         )
+        next_part = autoscaler_rpc.Step(time_ns=step.time_ns, next_part=autoscaler_rpc.NextPart())
+        while answer.more:
+            answer.more = False
+            answer.MergeFrom(
+                self._exchange(autoscaler_rpc.ApplyRequest(step=next_part), step.time_ns)
+            )
+        return answer
 
     def _exchange(
         self, request: autoscaler_rpc.ApplyRequest, time_ns: int

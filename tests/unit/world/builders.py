@@ -8,6 +8,8 @@ from typing import TypeVar
 
 from replay.world.api.pod_record import PodRecord
 from replay.world.controller import Controller
+from replay.world.controllers.autoscaling.cluster_autoscaler import AutoscalerBackend
+from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.controllers.controller_manager import ControllerManager, controllers_in_order
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.workloads.workloads import Workloads
@@ -162,6 +164,8 @@ class World:
     models: Models = field(default_factory=Models)
     backend: EvictionBackend | None = None
     kubelet: KubeletMemory = DEFAULT_KUBELET
+    autoscaler: AutoscalerBackend | None = None
+    autoscaling: Autoscaling | None = None
 
     def __post_init__(self) -> None:
         """Put the parts together as a replay does."""
@@ -172,7 +176,16 @@ class World:
         self.state, self.cluster, self.timeline = state, state.cluster, state.timeline
         self.journal, self.admission = state.journal, state.admission
         self.lifecycle = PodLifecycle(state)
-        self.run(controllers_in_order(state, self.lifecycle, self.backend, kubelet=self.kubelet))
+        self.run(
+            controllers_in_order(
+                state,
+                self.lifecycle,
+                self.backend,
+                kubelet=self.kubelet,
+                autoscaler=self.autoscaler,
+                autoscaling=self.autoscaling,
+            )
+        )
         self.workloads = controller_of(self.manager, Workloads)
         self.budgets = controller_of(self.manager, DisruptionController)
         self.pressure = controller_of(self.manager, NodePressure)

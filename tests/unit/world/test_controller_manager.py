@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from unittest.mock import Mock
 
 from replay.world.api.cluster import Changed
 from replay.world.api.pod_record import PodRecord
 from replay.world.controller import NEVER_NS, Controller
+from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.timeline import ActionKind
+from reprieve.autoscaler.v1beta1.autoscaler_pb2 import AutoscalerConfig
 from tests.unit.world.builders import S, World, create, create_pod, delete, make_node, make_pod
 
 
@@ -54,7 +57,8 @@ class Concerned(Controller):
 
 def test_every_planned_action_is_of_one_controller() -> None:
     """Only the end of a scheduling cycle is the scheduler's."""
-    controllers = World().manager.controllers
+    autoscaling = Autoscaling(config=AutoscalerConfig(), groups=())
+    controllers = World(autoscaler=Mock(), autoscaling=autoscaling).manager.controllers
     kinds = Counter(kind for controller in controllers for kind in controller.actions)
     assert kinds == Counter(set(ActionKind) - {ActionKind.CYCLE})
 
