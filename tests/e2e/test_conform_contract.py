@@ -15,6 +15,7 @@ from google.protobuf.empty_pb2 import Empty
 from replay.backends.processes import EmbeddedServices
 from replay.cli.commands.conform import CONTRACTS
 from replay.conform.contract.checks import FAILED, NOT_SERVED, PASSED, ContractReport, run_checks
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as autoscaler_pb
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
 from reprieve.scheduler.v1beta1.scheduler_service_pb2_grpc import SchedulerServiceServicer
@@ -238,6 +239,36 @@ def calm_too_low(it: Exchanged) -> None:
             amount.amount = 1
 
 
+def unknown_group(it: Exchanged) -> None:
+    """Ask for nodes of a group that nobody has sent."""
+    if isinstance(it.answer, autoscaler_pb.ApplyResponse) and it.answer.call.HasField(
+        "increase_size"
+    ):
+        it.answer.call.increase_size.group = "nobody's"
+
+
+def other_instances(it: Exchanged) -> None:
+    """Delete instances that the group has not."""
+    if isinstance(it.answer, autoscaler_pb.ApplyResponse) and it.answer.call.HasField(
+        "delete_nodes"
+    ):
+        it.answer.call.delete_nodes.provider_ids[:] = ["nobody's"]
+
+
+def due_at_once(it: Exchanged) -> None:
+    """Have background work again at the time of background work."""
+    if isinstance(it.answer, autoscaler_pb.ApplyResponse) and it.request.step.HasField(
+        "background_work"
+    ):
+        it.answer.next_due_time_ns = it.request.step.time_ns
+
+
+def unknown_nodes(it: Exchanged) -> None:
+    """Report nodes that are not the caller's."""
+    for node in it.answer.report.unneeded if hasattr(it.answer, "report") else ():
+        node.node_name = "nowhere"
+
+
 FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
     ("scheduler", wrong_sequence): ("creates and deletes sessions", "sequence is 2, expected 1"),
     ("scheduler", wrong_resumable): (
@@ -264,6 +295,22 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
     ("queue", lost_nominations): (
         "keeps nominations",
         "heads[0].nominated_node_name is '', expected 'n'",
+    ),
+    ("autoscaler", unknown_group): (
+        "grows a group for a pod that fits nowhere",
+        'call.increase_size.group is "nobody\'s", which was never sent',
+    ),
+    ("autoscaler", other_instances): (
+        "deletes a node that is unneeded for long",
+        'call.delete_nodes.provider_ids[0] is "nobody\'s", which is not an instance of g',
+    ),
+    ("autoscaler", due_at_once): (
+        "takes steps and changes",
+        "next_due_time_ns is 15000000000, not after the step's 15000000000",
+    ),
+    ("autoscaler", unknown_nodes): (
+        "deletes a node that is unneeded for long",
+        "report.unneeded is 'nowhere', which was never sent",
     ),
     ("eviction", nobody_evicted): (
         "evicts at a hard threshold",

@@ -8,6 +8,7 @@ from replay.conform.contract.autoscaler.small_cloud import (
     SmallCloud,
     change,
     create,
+    expect_none,
     group,
     outcome,
     pod,
@@ -17,7 +18,6 @@ from replay.conform.contract.autoscaler.small_cloud import (
     work,
 )
 from replay.conform.contract.checks import Checks, ContractClient, expect, expect_refusal, only
-from reprieve.autoscaler.v1beta1 import autoscaler_pb2 as pb
 from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as service_pb
 
 CHECKS = Checks()
@@ -58,7 +58,7 @@ def changes_nothing_by_a_refused_request(client: ContractClient) -> None:
     )
     late = cloud.session.stamped(service_pb.ApplyRequest(changes=[waiting], step=start(10)))
     expect_refusal(partial(client.call, "Apply", late), *_OUT_OF_ORDER)
-    expect("calls after refused requests", cloud.calls_of_scan(10), [])
+    expect_none("calls after refused requests", cloud.calls_of_scan(10))
 
 
 @CHECKS.level(2, rule=9)
@@ -87,6 +87,7 @@ def reports_why_no_group_helps(client: ContractClient) -> None:
     remaining = only("scale_up.remaining", report.scale_up.remaining)
     expect("scale_up.remaining[0].pod", remaining.pod, "default/p")
     expect("scale_up.remaining[0].rejected_groups", list(remaining.rejected_groups), ["small"])
-    skipped = [pb.SkippedGroup(group="full", reasons=["max node group size reached"])]
-    expect("scale_up.remaining[0].skipped_groups", list(remaining.skipped_groups), skipped)
+    skipped = [(it.group, list(it.reasons)) for it in remaining.skipped_groups]
+    full = ("full", ["max node group size reached"])
+    expect("scale_up.remaining[0].skipped_groups", skipped, [full])
     expect("pods_to_help", list(report.pods_to_help), ["default/p"])

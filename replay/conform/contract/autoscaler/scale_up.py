@@ -5,6 +5,7 @@ from __future__ import annotations
 from replay.conform.contract.autoscaler.small_cloud import (
     SmallCloud,
     daemon_set,
+    expect_none,
     group,
     increases,
     node,
@@ -23,7 +24,7 @@ CHECKS = Checks()
 def takes_steps_and_changes(client: ContractClient) -> None:
     """Check a scan of a calm cluster, changes without a step, and changes of what it has not."""
     cloud = SmallCloud(client, group(running=1), node("g-0"), pod("a", 3, "g-0"))
-    expect("calls of a scan in which no pod waits", cloud.calls_of_scan(10), [])
+    expect_none("calls of a scan in which no pod waits", cloud.calls_of_scan(10))
     gone = [removed("Pod", "nobody"), removed("Node", "nowhere"), removed("Service", "none")]
     unread = object_pb2.KubernetesObject(deployment=workloads_pb2.Deployment())
     unread.deployment.metadata.name, unread.deployment.metadata.namespace = "web", "default"
@@ -34,25 +35,28 @@ def takes_steps_and_changes(client: ContractClient) -> None:
     ]
     cloud.session.send(service_pb.ApplyRequest(changes=changes))
     cloud.take(work(15))
-    expect("calls of a scan after changes of what is not there", cloud.calls_of_scan(20), [])
+    expect_none("calls of a scan after changes of what is not there", cloud.calls_of_scan(20))
 
 
 @CHECKS.level(1, rule=2)
 def grows_a_group_for_a_pod_that_fits_nowhere(client: ContractClient) -> None:
-    """Check size, taints and labels, each by the only group of several that suits."""
-    small, large = group("small", 2), group("large", 8)
-    tainted, labelled = group("tainted", 8, "gpu"), group("labelled", 8, labels={"disk": "ssd"})
-    for case, groups, made in (
-        ("size", (small, large), pod("p", 4)),
-        ("a taint", (tainted, large), pod("p", 4)),
-        ("a node selector", (labelled, large), pod("p", 4, node_selector={"disk": "ssd"})),
+    """Check size, taints and labels, each by the only group of several that suits.
+
+    The others are first by name, and a pod would fill their nodes.
+    """
+    tainted, plain = group("a-tainted", 4, "gpu"), group("a-plain", 4)
+    small, suits = group("a-small", 2), group("b-suits", 8, labels={"disk": "ssd"})
+    for case, other, selector in (
+        ("size", small, {}),
+        ("a taint", tainted, {}),
+        ("a node selector", plain, {"disk": "ssd"}),
     ):
-        cloud = SmallCloud(client, *groups, made)
-        suits = "labelled" if made.spec.node_selector else "large"
+        cloud = SmallCloud(client, other, suits, pod("p", 4, node_selector=selector))
         grown = increases(cloud.calls_of_scan(10))
-        expect(f"increases where {case} decides", grown, {suits: 1})
-    cloud = SmallCloud(client, small, tainted, labelled, pod("p", 4, node_selector={"disk": "hdd"}))
-    expect("calls for a pod that no group suits", cloud.calls_of_scan(10), [])
+        expect(f"increases where {case} decides", grown, {"b-suits": 1})
+    nowhere = pod("p", 4, node_selector={"disk": "hdd"})
+    cloud = SmallCloud(client, small, tainted, plain, suits, nowhere)
+    expect_none("calls for a pod that no group suits", cloud.calls_of_scan(10))
 
 
 @CHECKS.level(1, rule=3)
@@ -61,14 +65,14 @@ def grows_no_group_for_pods_with_room(client: ContractClient) -> None:
     untried = pod("untried", 3)
     del untried.status.conditions[:]
     cloud = SmallCloud(client, group(running=1), node("g-0"), pod("fits", 2), untried)
-    expect("calls for a pod that fits on a node, or was not tried", cloud.calls_of_scan(10), [])
+    expect_none("calls for a pod that fits on a node, or was not tried", cloud.calls_of_scan(10))
     cloud.put(pod("a", 3, "g-0"), pod("more", 3))
     cloud.remove("Pod", "fits")
     expect("increases for a pod that fits no more", increases(cloud.calls_of_scan(20)), {"g": 1})
-    expect("calls while its node is still to come", cloud.calls_of_scan(30), [])
+    expect_none("calls while its node is still to come", cloud.calls_of_scan(30))
     cloud.register("g")
     cloud.put(pod("more", 3, "g-1"))
-    expect("calls once it runs", cloud.calls_of_scan(40), [])
+    expect_none("calls once it runs", cloud.calls_of_scan(40))
 
 
 @CHECKS.level(1, rule=4)
@@ -77,7 +81,7 @@ def grows_no_group_beyond_its_maximum(client: ContractClient) -> None:
     pods = [pod(f"p{number}", 3) for number in range(4)]
     cloud = SmallCloud(client, group(most=2), *pods)
     expect("increases up to the maximum", increases(cloud.calls_of_scan(10)), {"g": 2})
-    expect("calls of a full group", cloud.calls_of_scan(20), [])
+    expect_none("calls of a full group", cloud.calls_of_scan(20))
 
 
 @CHECKS.level(1, rule=5)
@@ -92,7 +96,7 @@ def grows_by_as_many_nodes_as_pods_need(client: ContractClient) -> None:
 def counts_daemon_sets_on_new_nodes(client: ContractClient) -> None:
     """Check that their pods take room on a node that is still to come."""
     cloud = SmallCloud(client, daemon_set(1), group(), pod("p", 3.5))
-    expect("calls for a pod beside which no daemon fits", cloud.calls_of_scan(10), [])
+    expect_none("calls for a pod beside which no daemon fits", cloud.calls_of_scan(10))
     cloud = SmallCloud(client, daemon_set(1), group(), *(pod(f"p{n}", 1.5) for n in range(4)))
     expect("increases for pods beside daemons", increases(cloud.calls_of_scan(10)), {"g": 2})
 
@@ -102,13 +106,13 @@ def follows_changes(client: ContractClient) -> None:
     """Check pods and groups that are removed, and a group's new maximum."""
     cloud = SmallCloud(client, group("a", most=1, running=1), node("a-0"), pod("x", 3, "a-0"))
     cloud.put(pod("p", 3))
-    expect("calls of a full group", cloud.calls_of_scan(10), [])
+    expect_none("calls of a full group", cloud.calls_of_scan(10))
     cloud.put(group("a", most=2, running=1))
     expect("increases of a group that may grow", increases(cloud.calls_of_scan(20)), {"a": 1})
     cloud = SmallCloud(client, group("a"), group("b", 2), pod("p", 3))
     gone = service_pb.Change(removed_node_group="a")
     cloud.session.send(service_pb.ApplyRequest(changes=[gone]))
-    expect("calls after the only suitable group was removed", cloud.calls_of_scan(10), [])
+    expect_none("calls after the only suitable group was removed", cloud.calls_of_scan(10))
     cloud = SmallCloud(client, group("a"), pod("p", 3))
     cloud.remove("Pod", "p")
-    expect("calls after the pod was removed", cloud.calls_of_scan(10), [])
+    expect_none("calls after the pod was removed", cloud.calls_of_scan(10))

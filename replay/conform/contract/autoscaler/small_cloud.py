@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
+from google.protobuf.text_format import MessageToString
+
 from replay.conform.contract.checks import (
     CheckedSession,
     CheckError,
@@ -297,10 +299,12 @@ class SmallCloud:
         target = getattr(request, "group", "") or getattr(request, "name", "")
         if self.refuses.get(kind, set()) & {target, "*"}:
             return outcome(second, is_refused=True)
-        is_gone = getattr(self, f"_{kind}")(request) is False
-        return outcome(second, is_gone=is_gone)
+        ending = getattr(self, f"_{kind}")(request)
+        return outcome(second, is_refused=ending == "refused", is_gone=ending == "gone")
 
-    def _increase_size(self, request: pb.IncreaseSize) -> None:
+    # Each returns "", or "gone" or "refused" where it has changed nothing.
+
+    def _increase_size(self, request: pb.IncreaseSize) -> str:
         of_cloud = self.groups[request.group]
         expect(
             f"the target of {request.group} is at most its maximum",
@@ -311,13 +315,17 @@ class SmallCloud:
             of_cloud.instances.add(provider_id=f"{request.group}-{number}", state=CREATING)
         of_cloud.target_size += request.delta
         self.put(of_cloud)
+        return ""
 
-    def _decrease_target_size(self, request: pb.DecreaseTargetSize) -> None:
+    def _decrease_target_size(self, request: pb.DecreaseTargetSize) -> str:
         of_cloud = self.groups[request.group]
+        if of_cloud.target_size - request.delta < len(of_cloud.instances):
+            return "refused"
         of_cloud.target_size -= request.delta
         self.put(of_cloud)
+        return ""
 
-    def _delete_nodes(self, request: pb.DeleteNodes) -> None:
+    def _delete_nodes(self, request: pb.DeleteNodes) -> str:
         of_cloud = self.groups[request.group]
         kept = [it for it in of_cloud.instances if it.provider_id not in request.provider_ids]
         of_cloud.target_size -= len(of_cloud.instances) - len(kept)
@@ -328,35 +336,36 @@ class SmallCloud:
             for pod_name in [it for it, made in self.pods.items() if made.spec.node_name == name]:
                 self.remove("Pod", pod_name)
             self.remove("Node", name)
+        return ""
 
-    def _evict_pod(self, request: pb.EvictPod) -> bool:
+    def _evict_pod(self, request: pb.EvictPod) -> str:
         if request.name not in self.pods:
-            return False
+            return "gone"
         if request.name not in self.stays:
             self.remove("Pod", request.name)
-        return True
+        return ""
 
-    def _mark_node(self, request: pb.MarkNode) -> bool:
+    def _mark_node(self, request: pb.MarkNode) -> str:
         made = self.nodes.get(request.node_name)
         if made is None:
-            return False
+            return "gone"
         if all(taint.key != request.taint.key for taint in made.spec.taints):
             made.spec.taints.append(request.taint)
             made.spec.unschedulable = made.spec.unschedulable or request.cordon
             self.put(made)
-        return True
+        return ""
 
-    def _unmark_node(self, request: pb.UnmarkNode) -> bool:
+    def _unmark_node(self, request: pb.UnmarkNode) -> str:
         made = self.nodes.get(request.node_name)
         if made is None:
-            return False
+            return "gone"
         kept = [taint for taint in made.spec.taints if taint.key != request.taint_key]
         del made.spec.taints[:]
         made.spec.taints.extend(kept)
         if request.uncordon:
             made.spec.unschedulable = False
         self.put(made)
-        return True
+        return ""
 
 
 def _copy(thing: Any) -> Any:
@@ -368,6 +377,11 @@ def _copy(thing: Any) -> Any:
 def changing(calls: Iterable[Called]) -> list[pb.Call]:
     """Return the calls that change groups or evict."""
     return [made.call for made in calls if made.call.WhichOneof("request") in CHANGING]
+
+
+def expect_none(what: str, calls: Iterable[pb.Call]) -> None:
+    """Raise CheckError with the calls if there are any."""
+    expect(what, [MessageToString(call, as_one_line=True) for call in calls], [])
 
 
 def increases(calls: Iterable[pb.Call]) -> dict[str, int]:

@@ -1,0 +1,98 @@
+"""The ways in which the small autoscaler can break a rule of docs/write-an-autoscaler.md."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class Breach(Enum):
+    """A broken rule: its number, and what the service does in place of what it says."""
+
+    REPORTS_ITS_START = "1", "ends the start with a report"
+    HAS_NO_REPORT = "1", "ends a scan without a report"
+    REFUSES_UNKNOWN = "1", "refuses the removal of what it has not"
+    GROWS_ALWAYS = "1", "grows a group while no pod waits"
+    IGNORES_SIZE = "2", "grows groups whose nodes are too small"
+    IGNORES_TAINTS = "2", "does not read taints"
+    IGNORES_SELECTORS = "2", "does not read node selectors"
+    NEVER_GROWS = "2", "grows no group"
+    IGNORES_ROOM = "3", "grows groups for pods that fit on nodes"
+    FORGETS_UPCOMING = "3", "grows groups again while nodes are still to come"
+    HELPS_UNTRIED = "3", "grows groups for pods that were not tried"
+    EXCEEDS_MAXIMUM = "4", "does not read the maximum"
+    NODE_FOR_EACH = "5", "wants a node for each pod"
+    ONE_NODE = "5", "wants one node for all pods"
+    IN_ORDER_OF_NAMES = "5", "takes pods in the order of their names"
+    IGNORES_DAEMONS = "6", "forgets daemon sets on new nodes"
+    KEEPS_GROUPS = "7", "keeps removed groups"
+    KEEPS_PODS = "7", "keeps removed pods"
+    KEEPS_LIMITS = "7", "keeps a group's first maximum"
+    SCANS_BEFORE_START = "8", "scans before the start"
+    STARTS_AGAIN = "8", "starts a second time"
+    STEPS_MEANWHILE = "8", "takes another step while a call waits"
+    TAKES_ANY_OUTCOME = "8", "takes outcomes while no call waits"
+    TAKES_ANY_PART = "8", "takes next parts of no report"
+    KEEPS_REFUSED = "8", "keeps the valid changes of refused requests"
+    NAMES_NO_TRIGGER = "9", "does not say which pods a scale-up is for"
+    NAMES_NO_SIZES = "9", "does not say from which size a group grew"
+    HAS_NO_UPCOMING = "9", "does not count nodes to come"
+    HAS_OTHER_RESULTS = "9", "has results of its own"
+    NAMES_NO_REJECTED = "10", "does not say on whose nodes a pod does not fit"
+    NAMES_NO_SKIPPED = "10", "does not say which groups were not asked"
+    REPORTS_NO_HELP_AS_NONE = "10", "says of a pod that no group helps that none waits"
+    NEVER_BACKS_OFF = "11", "asks a group again at once"
+    BACKS_OFF_FOREVER = "11", "never asks a group again"
+    HIDES_REFUSALS = "11", "reports a refused scale-up as one that went well"
+    STOPS_ALL = "11", "asks no group while one backs off"
+    WAITS_FOREVER = "12", "waits for nodes for ever"
+    FORGETS_OVERDUE = "12", "does not back off from a group whose nodes do not come"
+    KEEPS_TARGET = "12", "does not take back the target of nodes that do not come"
+    NEVER_DELETES = "13", "deletes no node"
+    DELETES_EARLY = "13", "does not wait for the unneeded time"
+    HAS_NO_TAINT = "13", "deletes nodes without a taint"
+    HAS_NO_DELAY = "13", "deletes nodes within the scan"
+    KEEPS_TIME = "13", "does not begin anew when a node was needed"
+    NAMES_NO_UNNEEDED = "13", "does not report unneeded nodes"
+    NAMES_NO_RESULT = "13", "does not report how deletions end"
+    NEVER_DRAINS = "14", "drains no node"
+    DELETES_WITH_PODS = "14", "deletes a node before its pods are gone"
+    NEVER_RETRIES = "14", "gives up where an eviction is refused"
+    IGNORES_UTILIZATION = "15", "drains nodes in use"
+    IGNORES_CONTROLLERS = "15", "evicts pods without a controller"
+    IGNORES_ANNOTATIONS = "15", "evicts pods that are not safe to evict"
+    IGNORES_BUDGETS = "15", "evicts pods against their budget"
+    IGNORES_PLACES = "15", "evicts pods that fit nowhere else"
+    NAMES_NO_REASON = "15", "does not say why a node stays"
+    NAMES_NO_POD = "15", "does not say which pod blocks"
+    IGNORES_MINIMUM = "16", "does not read the minimum"
+    IGNORES_COOLDOWN = "17", "deletes nodes soon after a scale-up"
+    STOPS_TIME = "17", "counts no unneeded time in a cooldown"
+    IGNORES_OPTIONS = "18", "does not read a group's options"
+    STATE_HAS_NO_CALL = "19", "does not show the call that waits"
+    STATE_HAS_NO_REQUESTS = "19", "does not show open requests"
+    STATE_HAS_NO_BACKOFF = "19", "does not show backoffs"
+    STATE_HAS_NO_NODES = "19", "does not show unneeded nodes"
+    STATE_HAS_NO_DELETIONS = "19", "does not show deletions"
+    SAVES_MEANWHILE = "20", "saves a session while a call waits"
+    CHOOSES_FIRST = "21", "takes the first group that suits"
+    WASTES = "21", "takes the largest nodes without a flag"
+    IGNORES_NODES = "21", "does not count nodes for least-nodes"
+    IGNORES_PODS = "21", "does not count pods for most-pods"
+    TAKES_ANY_FLAG = "22", "accepts unknown flags"
+    TAKES_ANY_VALUE = "22", "accepts values that cannot be read"
+    TAKES_ANY_OPTION = "22", "accepts unknown options of groups"
+    CUTS_REPORTS = "23", "leaves out what no message can hold"
+    SENDS_LONG_REPORTS = "23", "sends a report that is too long for a message"
+
+    @property
+    def rule(self) -> str:
+        """Return the number of the rule."""
+        return self.value[0]
+
+    @property
+    def does(self) -> str:
+        """Return what the service does."""
+        return self.value[1]
+
+    def __str__(self) -> str:
+        return f"{self.rule} {self.does}"
