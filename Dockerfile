@@ -1,4 +1,4 @@
-# One image for the three services; docker-compose.yml says which one a container runs.
+# One image for all services; docker-compose.yml says which one a container runs.
 # Nothing here needs BuildKit.
 ARG PYTHON_IMAGE=python:3.12-slim
 
@@ -32,7 +32,7 @@ RUN chmod 0755 /opt/reprieve/bin/entrypoint \
 
 FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="reprieve" \
-      org.opencontainers.image.description="Scheduling queue, scheduler and eviction as gRPC services" \
+      org.opencontainers.image.description="Scheduling queue, scheduler, eviction and autoscaler as gRPC services" \
       org.opencontainers.image.licenses="Apache-2.0"
 COPY --from=build /opt/reprieve /opt/reprieve
 ENV PATH=/opt/reprieve/bin:/usr/local/bin:/usr/bin:/bin \
@@ -44,6 +44,6 @@ ENV PATH=/opt/reprieve/bin:/usr/local/bin:/usr/bin:/bin \
     PYTHONUNBUFFERED=1
 USER 65532:65532
 WORKDIR /tmp
-EXPOSE 50051 50052 50053
+EXPOSE 50051 50052 50053 50054
 ENTRYPOINT ["entrypoint"]
 CMD ["reprieve", "--help"]

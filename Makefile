@@ -140,7 +140,7 @@ bench-queue: $(STAMP) ## what the queue costs from 1,000 to 1,000,000 pods
 bench-eviction: $(STAMP) ## what eviction costs on 5,000 calm nodes
 	$(BIN)/python -m benchmarks.eviction_fleet
 
-up: ## the three services in containers, on 127.0.0.1:50051 to 50053
+up: ## the four services in containers, on 127.0.0.1:50051 to 50054
 	$(COMPOSE) up --build --detach
 
 observe: ## the same with OpenTelemetry Collector, Jaeger, Prometheus and Grafana (docs/observe.md)

@@ -1,6 +1,6 @@
 #!/bin/sh
-# An authority, and a folder for each of queue, scheduler, eviction and replay, with tls.crt, tls.key,
-# ca.crt and access.yaml: who may drive which service. Needs openssl.
+# An authority, and a folder for each of queue, scheduler, eviction, autoscaler and replay, with tls.crt,
+# tls.key, ca.crt and access.yaml: who may drive which service. Needs openssl.
 #
 #   deploy/tls/make-certificates.sh [--days N] [--host NAME_OR_ADDRESS]... [FOLDER]
 #
@@ -65,6 +65,7 @@ services:
   queue: {drive: [scheduler], look: []}
   scheduler: {drive: [replay], look: []}
   eviction: {drive: [replay], look: []}
+  autoscaler: {drive: [replay], look: []}
 ACCESS
 }
 
@@ -77,7 +78,9 @@ share() { # share FOLDER NAME: the containers' user, 65532, reads the files of t
   fi
 }
 
-for service in queue scheduler eviction; do issue "$service" ",DNS:localhost,IP:127.0.0.1,IP:::1$names"; done
+for service in queue scheduler eviction autoscaler; do
+  issue "$service" ",DNS:localhost,IP:127.0.0.1,IP:::1$names"
+done
 issue replay ""
 echo "wrote $folder: valid for $days days" >&2
 if [ "$(id -u)" != 0 ]; then

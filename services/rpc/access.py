@@ -25,7 +25,7 @@ from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 ANYONE = "*"
 """Stands in a list of names for every caller with an identity."""
-SERVICES = ("queue", "scheduler", "eviction")
+SERVICES = ("queue", "scheduler", "eviction", "autoscaler")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 

@@ -61,7 +61,7 @@ METHODS: Mapping[str, Use] = {
     "CheckpointSession": Use.LOOK,
     "ServerReflectionInfo": Use.LOOK,
 }
-"""What the methods of the three services, and reflection, do."""
+"""What the methods of the services, and reflection, do."""
 
 
 def use_of(path: str) -> Use:

@@ -664,7 +664,7 @@ class SmallAutoscaler:
 def cores(of: Any) -> int:
     """Return a node's cores, or those that a pod's spec requests, in thousandths."""
     if isinstance(of, node_pb2.Node):
-        return milli(of.status.allocatable["cpu"])
+        return milli(of.status.allocatable.get("cpu") or of.status.capacity["cpu"])
     return sum(milli(it.resources.requests.get("cpu", "0")) for it in of.containers)
 
 

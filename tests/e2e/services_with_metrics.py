@@ -40,10 +40,11 @@ def start(stack: ExitStack, service: str, *options: str) -> Started:
 
 
 def start_all(stack: ExitStack) -> dict[str, Started]:
-    """Start queue, scheduler and eviction service."""
+    """Start all services."""
     queue = start(stack, "queue")
     scheduler = start(stack, "scheduler", "--queue", queue.address, "--no-warm-up")
-    return {"queue": queue, "scheduler": scheduler, "eviction": start(stack, "eviction")}
+    others = {name: start(stack, name) for name in ("eviction", "autoscaler")}
+    return {"queue": queue, "scheduler": scheduler, **others}
 
 
 def documented_metrics() -> dict[str, set[str]]:
@@ -61,4 +62,6 @@ def documented_metrics() -> dict[str, set[str]]:
         )
     }
     each = sections["all services"]
-    return {name: sections[name] | each for name in ("queue", "scheduler", "eviction")}
+    return {
+        name: sections[name] | each for name in ("queue", "scheduler", "eviction", "autoscaler")
+    }

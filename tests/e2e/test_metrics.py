@@ -1,4 +1,4 @@
-"""The metrics of three real services after a replay: upstream's names, and what was decided."""
+"""The metrics of real services after a replay: upstream's names, and what was decided."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from reprieve.queue.v1beta1 import queue_service_pb2 as pb
 from reprieve.queue.v1beta1 import queue_service_pb2_grpc
 from reprieve.session.v1beta1 import session_pb2
 from tests.e2e.commands import reprieve
+from tests.e2e.node_groups import growing
 from tests.e2e.replays import ROOT
 from tests.e2e.services_with_metrics import Started, start_all
 
@@ -41,8 +42,14 @@ UPSTREAM = {
         "scheduler_scheduling_attempt_duration_seconds",
     },
     "eviction": {"kubelet_evictions", "kubelet_eviction_stats_age_seconds"},
+    "autoscaler": {
+        "cluster_autoscaler_failed_scale_ups",
+        "cluster_autoscaler_scaled_down_nodes",
+        "cluster_autoscaler_scaled_up_nodes",
+    },
 }
-"""Families of kubernetes v1.34 pkg/scheduler/metrics and v1.32 pkg/kubelet/metrics."""
+"""Families of kubernetes v1.34 pkg/scheduler/metrics, v1.32 pkg/kubelet/metrics, and 1.36's
+cluster-autoscaler/metrics."""
 Services = dict[str, Started]
 CALLS = {
     f"grpc_server_{name}"
@@ -74,7 +81,7 @@ def samples(family: Metric, suffix: str) -> dict[tuple[str, ...], float]:
 
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Services, Path]]:
-    """Replay a trace against three services; yield them, and the run."""
+    """Replay a trace against services; yield them, and the run."""
     run = tmp_path_factory.mktemp("metrics") / "run"
     with ExitStack() as stack:
         services = start_all(stack)
@@ -124,6 +131,22 @@ def test_the_scheduler_counts_what_the_run_decided(replayed: tuple[Services, Pat
     assert points["PostFilter", profile, "Success"] == decided["nominations"]
     sli = families["scheduler_pod_scheduling_sli_duration_seconds"]
     assert sum(samples(sli, "_count").values()) == decided["bound"]
+
+
+@pytest.mark.e2e
+def test_the_autoscaler_counts_nodes_that_came_and_went(
+    replayed: tuple[Services, Path], tmp_path: Path
+) -> None:
+    """Those of the run's log."""
+    services, _ = replayed
+    replay = ("replay", *growing(tmp_path), "--run", "run", "--no-report", "--quiet")
+    reprieve(tmp_path, *replay, "--autoscaler-service", services["autoscaler"].address)
+    families = scrape(services["autoscaler"])
+    assert samples(families["cluster_autoscaler_scaled_up_nodes"], "_total") == {(): 2}
+    removed = samples(families["cluster_autoscaler_scaled_down_nodes"], "_total")
+    assert removed == {("empty",): 1, ("underutilized",): 0}
+    failed = samples(families["cluster_autoscaler_failed_scale_ups"], "_total")
+    assert failed == {("cloudProviderError",): 0}
 
 
 @pytest.mark.e2e

@@ -17,6 +17,7 @@ import pytest
 import yaml
 
 from tests.e2e.commands import reprieve
+from tests.e2e.node_groups import growing
 from tests.e2e.replays import ROOT
 from tests.e2e.services_with_metrics import start_all
 from tests.ports import free_port
@@ -73,7 +74,7 @@ class Prometheus:
 
 @pytest.fixture(scope="module")
 def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometheus, Path]]:
-    """Replay two traces against services that Prometheus scrapes; yield it, and the last run."""
+    """Replay traces against services that Prometheus scrapes; yield it, and a run."""
     folder = tmp_path_factory.mktemp("observe")
     with ExitStack() as stack:
         services = start_all(stack)
@@ -109,7 +110,14 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometh
                 *("--scheduler", services["scheduler"].address),
                 *("--eviction", services["eviction"].address),
             )
+        reprieve(
+            ROOT,
+            *("replay", *growing(folder), "--run", str(folder / "growing")),
+            *("--no-report", "--quiet"),
+            *("--autoscaler-service", services["autoscaler"].address),
+        )
         until(lambda: prometheus.value("sum(scheduler_preemption_victims_count)") == 1)
+        until(lambda: prometheus.value("sum(cluster_autoscaler_scaled_up_nodes_total)") == 2)
         yield prometheus, run
 
 

@@ -14,12 +14,13 @@ import yaml
 from replay.cli.commands.record import command as record_command
 from replay.durations import duration_ns
 from replay.kube.kinds import RESOURCES
+from services.autoscaler.servicer import FULL_NAME as AUTOSCALER
 from services.eviction.servicer import FULL_NAME as EVICTION
 from services.queue.servicer import FULL_NAME as QUEUE
 from services.scheduler.__main__ import FULL_NAME as SCHEDULER
 
 FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "kubernetes"
-NAMES = {"queue": QUEUE, "scheduler": SCHEDULER, "eviction": EVICTION}
+NAMES = {"queue": QUEUE, "scheduler": SCHEDULER, "eviction": EVICTION, "autoscaler": AUTOSCALER}
 Object = dict[str, Any]
 
 
@@ -134,7 +135,7 @@ def ports_of(pod: Object) -> list[Object]:
 
 
 def test_a_monitor_selects_the_services_by_a_port_that_they_have(rendered: list[Object]) -> None:
-    """All three."""
+    """All of them."""
     services = of_kind(rendered, "Service").values()
     (monitor,) = of_kind(rendered, "ServiceMonitor").values()
     selector = monitor["spec"]["selector"]

@@ -8,6 +8,7 @@ from typing import Any, cast
 import grpc
 import pytest
 
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2
 from reprieve.eviction.v1beta1 import eviction_service_pb2
 from reprieve.queue.v1beta1 import queue_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2
@@ -30,6 +31,7 @@ SERVICES = {
         ("Queue", queue_service_pb2),
         ("Scheduler", scheduler_service_pb2),
         ("Eviction", eviction_service_pb2),
+        ("Autoscaler", autoscaler_service_pb2),
     )
 }
 Context = grpc.aio.ServicerContext[Any, Any]

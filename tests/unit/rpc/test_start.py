@@ -12,7 +12,7 @@ import pytest
 import trustme
 from click.testing import CliRunner
 
-SERVICES = ("queue", "scheduler", "eviction")
+SERVICES = ("queue", "scheduler", "eviction", "autoscaler")
 LOOPBACK = "127.0.0.1:0"
 
 
@@ -62,7 +62,7 @@ def test_a_used_port_is_one_line(service: str, used_port: int) -> None:
     assert "another program listens there" in line
 
 
-@pytest.mark.parametrize("service", ["queue", "eviction"])
+@pytest.mark.parametrize("service", ["queue", "eviction", "autoscaler"])
 def test_a_used_port_for_metrics_is_one_line(service: str, used_port: int) -> None:
     """It names its own option."""
     code, line = refused(service, "--listen", LOOPBACK, "--metrics", f"127.0.0.1:{used_port}")

@@ -93,15 +93,11 @@ def _without_state() -> object:
 
 
 LEVELS = (
-    ConformanceLevel("scales up", "clients that let a cluster grow"),
-    ConformanceLevel("gives reasons", "the same, with reports of why a group grew or did not"),
-    ConformanceLevel("scales down", "clients that let a cluster grow and shrink"),
-    ConformanceLevel(
-        "checkpoints and reads", "the same, and clients that save a session or read it"
-    ),
-    ConformanceLevel(
-        "choices, flags and long reports", "every client, as Cluster Autoscaler with its flags"
-    ),
+    ConformanceLevel("scales up", "`replay --autoscaler`, while no node is to go"),
+    ConformanceLevel("gives reasons", "the same, with why a group grew or did not in the log"),
+    ConformanceLevel("scales down", "`replay --autoscaler`"),
+    ConformanceLevel("checkpoints and reads", "the same, and runs that are resumed"),
+    ConformanceLevel("choices, flags and long reports", "every command, of clusters of any size"),
 )
 AUTOSCALER = ServiceContract(
     service="autoscaler",
