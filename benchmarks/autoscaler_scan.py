@@ -1,4 +1,4 @@
-"""What scans cost in the autoscaler's core: no wire, one process.
+"""What scans cost in the autoscaler's core, in CPU time: no wire, one process.
 
     python -m benchmarks.autoscaler_scan [ROW ...] [--repeat N]
 
@@ -18,7 +18,7 @@ import argparse
 from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
-from time import perf_counter
+from time import process_time
 
 from services.autoscaler.core.autoscaler import Autoscaler
 from services.autoscaler.core.calls import Done
@@ -95,7 +95,7 @@ def main() -> None:
 
 
 def pending_scans(row: Row, repeat: int) -> list[float]:
-    """Return the seconds of scans that pods wait for, each of an autoscaler of its own.
+    """Return the CPU seconds of scans that pods wait for, each of an autoscaler of its own.
 
     The first one is left out: it loads kernels.
     """
@@ -106,23 +106,23 @@ def pending_scans(row: Row, repeat: int) -> list[float]:
         for pod in pending_pods(row):
             autoscaler.apply(pod)
         calm()
-        began_s = perf_counter()
+        began_s = process_time()
         report = scan(autoscaler, START_NS + INTERVAL_NS)
-        times_s.append(perf_counter() - began_s)
+        times_s.append(process_time() - began_s)
         assert report.scale_up is not None  # noqa: S101 - what is measured
         assert report.scale_up.groups, report.scale_up  # noqa: S101 - what is measured
     return times_s[1:]
 
 
 def calm_scans(row: Row) -> list[float]:
-    """Return the seconds of scans of a cluster in which nothing happens, after the first two."""
+    """Return the CPU seconds of scans in which nothing happens, after the first two."""
     autoscaler = calm_autoscaler(row.nodes)
     times_s = []
     for number in range(CALM_SCANS + 2):
         calm()
-        began_s = perf_counter()
+        began_s = process_time()
         scan(autoscaler, START_NS + number * INTERVAL_NS)
-        times_s.append(perf_counter() - began_s)
+        times_s.append(process_time() - began_s)
     return times_s[2:]
 
 

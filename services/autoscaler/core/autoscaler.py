@@ -313,6 +313,7 @@ class Autoscaler:
             self.cloud,
             options=options,
             unneeded=self.planner.unneeded.by_name,
+            emptiness=self.planner.emptiness,
             now_ns=now_ns,
         )
         if options.scale_down_delay_type_local:

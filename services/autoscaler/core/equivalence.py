@@ -11,14 +11,17 @@ groupPodsBySchedulingProperties.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 
 from services.autoscaler.core.objects import ClusterPod
 from services.autoscaler.core.simulator.hinting import KINDS_PER_CONTROLLER, are_alike
+from services.kube.requests import pod_requests
 
 
-class EquivalenceGroup(NamedTuple):
+@dataclass(frozen=True)
+class EquivalenceGroup:
     """Pods that are scheduled alike."""
 
     pods: tuple[ClusterPod, ...]
@@ -27,6 +30,11 @@ class EquivalenceGroup(NamedTuple):
     def sample(self) -> ClusterPod:
         """Return the pod that stands for all."""
         return self.pods[0]
+
+    @cached_property
+    def requests(self) -> Mapping[str, int]:
+        """Return what each of the pods requests, by resource."""
+        return pod_requests(self.sample.pod.spec)
 
 
 def equivalence_groups(pods: Iterable[ClusterPod]) -> list[EquivalenceGroup]:

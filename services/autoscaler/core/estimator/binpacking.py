@@ -40,7 +40,7 @@ from services.framework.plugins.pod_topology_spread.plugin import CONSTRAINTS_NO
 from services.framework.status import Status
 from services.kube.node import LABEL_HOSTNAME
 from services.kube.pod import PodSpec
-from services.kube.requests import CPU, MEMORY, pod_requests
+from services.kube.requests import CPU, MEMORY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +89,7 @@ def order(groups: Sequence[EquivalenceGroup], node: ClusterNode) -> list[int]:
     allocatable = node.node.allocatable
 
     def share(index: int) -> float:
-        requests = pod_requests(groups[index].sample.pod.spec)
+        requests = groups[index].requests
         total = 0.0
         for name in (CPU, MEMORY):
             if allocatable.get(name, 0) > 0:

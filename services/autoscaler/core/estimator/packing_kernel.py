@@ -61,7 +61,10 @@ def pack(  # noqa: PLR0917 - compiled code takes its arguments by position
         while is_found and pod < end:
             is_found = False
             nodes = state[NODES]
-            begin = max(state[LAST_PLACE] + 1 - places_before, 0)
+            places = places_before + nodes
+            begin = 0
+            if nodes > 0:
+                begin = max((state[LAST_PLACE] + 1) % places - places_before, 0)
             for step in range(nodes):
                 node = (begin + step) % nodes
                 if _takes(free, node, wanted, group):

@@ -7,6 +7,7 @@ Source: kubernetes/autoscaler 1.36 expander/waste/waste.go.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from services.autoscaler.core.expander.options import ExpanderContext, ExpansionOption, requested
@@ -22,11 +23,13 @@ def best(options: Sequence[ExpansionOption], context: ExpanderContext) -> list[E
 
 def _waste(option: ExpansionOption) -> float:
     capacity = option.template.node.node.capacity
-    requests = [requested(pod) for pod in option.pods]
+    # Thousands of pods have a few specs.
+    numbers = Counter(pod.pod.spec for pod in option.pods)
+    requests = [(number, requested(spec)) for spec, number in numbers.items()]
     waste = 0.0
     for name, used in (
-        (CPU, sum(cpu for cpu, _ in requests)),
-        (MEMORY, sum(m for _, m in requests)),
+        (CPU, sum(number * cpu for number, (cpu, _) in requests)),
+        (MEMORY, sum(number * memory for number, (_, memory) in requests)),
     ):
         available = capacity.get(name, 0) * option.node_count
         waste += (available - used) / available if available else float("-inf")

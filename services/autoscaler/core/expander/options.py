@@ -9,6 +9,7 @@ from typing import Protocol
 from services.autoscaler.core.groups import NodeGroup
 from services.autoscaler.core.objects import ClusterPod
 from services.autoscaler.core.simulator.templates import NodeTemplate
+from services.kube.pod import PodSpec
 from services.kube.requests import CPU, MEMORY, pod_requests
 
 Choose = Callable[[Sequence[str]], str]
@@ -62,7 +63,7 @@ class Filter(Protocol):
         """Return the best options, in their order."""
 
 
-def requested(pod: ClusterPod) -> tuple[int, int]:
-    """Return what a pod requests: thousandths of a core, and bytes of memory."""
-    requests = pod_requests(pod.pod.spec)
+def requested(spec: PodSpec) -> tuple[int, int]:
+    """Return what a pod of that spec requests: thousandths of a core, and bytes of memory."""
+    requests = pod_requests(spec)
     return requests.get(CPU, 0), requests.get(MEMORY, 0)

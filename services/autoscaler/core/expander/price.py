@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from math import tanh
 
 from services.autoscaler.core.expander.options import ExpanderContext, ExpansionOption, requested
+from services.kube.pod import PodSpec
 from services.kube.requests import CPU
 
 _MIB = 1 << 20
@@ -38,8 +39,13 @@ def best(options: Sequence[ExpansionOption], context: ExpanderContext) -> list[E
 
 def _score(option: ExpansionOption, node_price: float, context: ExpanderContext) -> float:
     pods_price = 0.0
+    prices: dict[PodSpec, float] = {}
+    # Pod by pod, as upstream adds floats, though thousands of pods have a few specs.
     for pod in option.pods:
-        pods_price += context.pod_price.of(requested(pod))
+        spec = pod.pod.spec
+        if spec not in prices:
+            prices[spec] = context.pod_price.of(requested(spec))
+        pods_price += prices[spec]
     stabilizing = context.pod_price.of(_STABILIZING)
     spent = _ratio(node_price * option.node_count + stabilizing, pods_price + stabilizing)
     return _unfitness(option, context) * spent

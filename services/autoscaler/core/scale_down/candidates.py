@@ -11,13 +11,26 @@ previouscandidates, scale_down_candidates_delay_processor.go.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from services.autoscaler.core.groups import Cloud
-from services.autoscaler.core.objects import ClusterNode
+from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.autoscaler.core.options import Options
-from services.autoscaler.core.scale_down.drainability import Draining, pods_to_move
+from services.autoscaler.core.scale_down.drainability import (
+    Draining,
+    pods_to_move,
+    unchanged_until_ns,
+)
+from services.autoscaler.core.scale_down.per_node import PerNode, Timed
 from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
+
+
+class Emptiness(NamedTuple):
+    """Whether nothing has to be moved off a node, and then whether a pod must complete."""
+
+    is_empty: bool
+    waits: bool
 
 
 def candidates(
@@ -27,9 +40,13 @@ def candidates(
     *,
     options: Options,
     unneeded: Container[str],
+    emptiness: PerNode[Emptiness],
     now_ns: int,
 ) -> list[ClusterNode]:
-    """Return the nodes that may be removed, in the order in which that is tried."""
+    """Return the nodes that may be removed, in the order in which that is tried.
+
+    `emptiness` is kept from scan to scan, with the same options.
+    """
     removable = [
         node
         for node in nodes
@@ -38,10 +55,17 @@ def candidates(
     draining = Draining(now_ns=now_ns, options=options)
 
     def order(node: ClusterNode) -> tuple[bool, bool, bool]:
-        is_empty, waits = _emptiness(node, snapshot, draining)
-        return not is_empty, waits, node.name not in unneeded
+        name = node.name
+        if name not in snapshot:
+            return True, False, name not in unneeded
+        is_empty, waits = emptiness.get(
+            name, snapshot.stamp(name), now_ns, lambda: _emptiness(snapshot.pods_on(name), draining)
+        )
+        return not is_empty, waits, name not in unneeded
 
-    return sorted(removable, key=order)
+    chosen = sorted(removable, key=order)
+    emptiness.forget_old()
+    return chosen
 
 
 def without_recent(
@@ -63,16 +87,11 @@ def without_recent(
     ]
 
 
-def _emptiness(
-    node: ClusterNode, snapshot: ClusterSnapshot, draining: Draining
-) -> tuple[bool, bool]:
-    """Return whether nothing has to be moved off a node, and then whether a pod must complete.
-
-    Neither controllers nor budgets are asked for here.
-    """
-    if node.name not in snapshot:
-        return False, False
-    moved = pods_to_move(snapshot.pods_on(node.name), draining)
-    if moved.blocking is not None or moved.pods:
-        return False, False
-    return True, bool(moved.on_completion)
+def _emptiness(pods: Sequence[ClusterPod], draining: Draining) -> Timed[Emptiness]:
+    """Judge a node's pods; neither controllers nor budgets are asked for here."""
+    moved = pods_to_move(pods, draining)
+    must_move = moved.blocking is not None or moved.pods
+    return Timed(
+        Emptiness(False, False) if must_move else Emptiness(True, bool(moved.on_completion)),
+        unchanged_until_ns(pods, draining.options, draining.now_ns),
+    )

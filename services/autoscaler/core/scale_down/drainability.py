@@ -17,6 +17,7 @@ from enum import Enum
 from services.autoscaler.core.objects import ClusterPod, ReplicaController
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.scale_down.disruptions import RemainingBudgets
+from services.autoscaler.core.scale_down.per_node import FOR_EVER_NS
 from services.kube.pod import PodPhase
 from services.kube.time import SECOND_NS
 
@@ -116,17 +117,34 @@ def verdict(pod: ClusterPod, draining: Draining) -> Fate | Blocking:
     return Fate.MOVES
 
 
+def unchanged_until_ns(pods: Iterable[ClusterPod], options: Options, now_ns: int) -> int:
+    """Return the last instant up to which no rule decides otherwise because time has passed."""
+    limits_ns = [
+        limit_ns
+        for pod in pods
+        for limit_ns in (_gone_ns(pod), _old_enough_ns(pod, options))
+        if limit_ns is not None and now_ns <= limit_ns
+    ]
+    return min(limits_ns, default=FOR_EVER_NS)
+
+
 def is_long_terminating(pod: ClusterPod, now_ns: int) -> bool:
     """Return whether the pod should have been gone for 30 s.
 
     Source: IsPodLongTerminating. The time of deletion already has the grace period in it.
     """
+    gone_ns = _gone_ns(pod)
+    return gone_ns is not None and gone_ns < now_ns
+
+
+def _gone_ns(pod: ClusterPod) -> int | None:
+    """Return the last instant at which a terminating pod counts, None for another one."""
     deletion_ns = pod.pod.deletion_ns
     if deletion_ns is None:
-        return False
+        return None
     grace_s = pod.pod.spec.termination_grace_period_s
     grace_ns = (DEFAULT_GRACE_S if grace_s is None else grace_s) * SECOND_NS
-    return deletion_ns + grace_ns + LONG_TERMINATING_NS < now_ns
+    return deletion_ns + grace_ns + LONG_TERMINATING_NS
 
 
 def _mirror(pod: ClusterPod, _draining: Draining) -> Verdict:
@@ -198,10 +216,18 @@ def _system(pod: ClusterPod, draining: Draining) -> Verdict:
         return None
     if draining.budgets.matching(pod):
         return None
-    created_ns = pod.pod.creation_ns
-    if created_ns and draining.now_ns > created_ns + options.blocking_system_pod_disruption_ns:
+    old_enough_ns = _old_enough_ns(pod, options)
+    if old_enough_ns is not None and draining.now_ns > old_enough_ns:
         return Fate.MOVES
     return Blocking.UNMOVABLE_KUBE_SYSTEM_POD
+
+
+def _old_enough_ns(pod: ClusterPod, options: Options) -> int | None:
+    """Return the last instant at which a pod of kube-system may block by its age, None if never."""
+    created_ns = pod.pod.creation_ns
+    if not created_ns or pod.pod.namespace != _SYSTEM_NAMESPACE:
+        return None
+    return created_ns + options.blocking_system_pod_disruption_ns
 
 
 def _not_safe_to_evict(pod: ClusterPod, _draining: Draining) -> Verdict:

@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 
 from services.autoscaler.core.cluster_state.readiness import is_ready
 from services.autoscaler.core.groups import Cloud
-from services.autoscaler.core.objects import ClusterNode, ClusterPod
+from services.autoscaler.core.objects import ClusterNode
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.scale_down.actuation import TO_BE_DELETED
+from services.autoscaler.core.scale_down.drainability import unchanged_until_ns
+from services.autoscaler.core.scale_down.per_node import PerNode, Timed
 from services.autoscaler.core.scale_down.reasons import Reason
 from services.autoscaler.core.scale_down.unneeded import is_kept
 from services.autoscaler.core.scale_down.unremovable import UnremovableNodes
@@ -41,9 +43,13 @@ def eligible(
     *,
     options: Options,
     unremovable: UnremovableNodes,
+    measured: PerNode[Utilization | None],
     now_ns: int,
 ) -> Eligibility:
-    """Divide candidates into those whose removal is simulated, and others with reasons."""
+    """Divide candidates into those whose removal is simulated, and others with reasons.
+
+    `measured` is kept from scan to scan, with the same options.
+    """
     result = Eligibility()
     for node in nodes:
         name = node.name
@@ -52,21 +58,27 @@ def eligible(
         elif unremovable.is_recent(name):
             result.ineligible[name] = Reason.RECENTLY_UNREMOVABLE
         else:
-            current = snapshot.node(name)
-            reason, measured = _judged(current, snapshot.pods_on(name), cloud, options, now_ns)
-            if measured is not None:
-                result.utilizations[name] = measured
+            reason, share = _judged(snapshot, name, cloud, options, measured, now_ns)
+            if share is not None:
+                result.utilizations[name] = share
             if reason is not None:
                 result.ineligible[name] = reason
             else:
                 result.nodes.append(node)
+    measured.forget_old()
     return result
 
 
 def _judged(
-    node: ClusterNode, pods: Iterable[ClusterPod], cloud: Cloud, options: Options, now_ns: int
+    snapshot: ClusterSnapshot,
+    name: str,
+    cloud: Cloud,
+    options: Options,
+    kept: PerNode[Utilization | None],
+    now_ns: int,
 ) -> tuple[Reason | None, Utilization | None]:
     """Source: unremovableReasonAndNodeUtilization."""
+    node = snapshot.node(name)
     if is_being_deleted(node, now_ns):
         return Reason.CURRENTLY_BEING_DELETED, None
     if is_kept(node):
@@ -74,14 +86,21 @@ def _judged(
     group = cloud.group_of(node.provider_id)
     if group is None:
         return Reason.NOT_AUTOSCALED, None
-    measured = utilization(
-        node,
-        pods,
-        gpu_label=cloud.gpu_label,
-        skip_daemon_pods=group.options.ignore_daemonsets_utilization,
-        skip_mirror_pods=options.ignore_mirror_pods_utilization,
-        now_ns=now_ns,
-    )
+    skip_daemon_pods = group.options.ignore_daemonsets_utilization
+
+    def measure() -> Timed[Utilization | None]:
+        pods = snapshot.pods_on(name)
+        share = utilization(
+            node,
+            pods,
+            gpu_label=cloud.gpu_label,
+            skip_daemon_pods=skip_daemon_pods,
+            skip_mirror_pods=options.ignore_mirror_pods_utilization,
+            now_ns=now_ns,
+        )
+        return Timed(share, unchanged_until_ns(pods, options, now_ns))
+
+    measured = kept.get(name, (snapshot.stamp(name), skip_daemon_pods), now_ns, measure)
     if measured is None:
         return Reason.UNEXPECTED_ERROR, None
     if not options.scale_down_unready_enabled and not is_ready(node.node):

@@ -21,10 +21,12 @@ from services.autoscaler.core.groups import Cloud
 from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.scale_down.actuation import TO_BE_DELETED
+from services.autoscaler.core.scale_down.candidates import Emptiness
 from services.autoscaler.core.scale_down.disruptions import RemainingBudgets
 from services.autoscaler.core.scale_down.drainability import Controllers, Draining, pods_to_move
 from services.autoscaler.core.scale_down.eligibility import eligible
 from services.autoscaler.core.scale_down.parallelism import number_registered
+from services.autoscaler.core.scale_down.per_node import PerNode
 from services.autoscaler.core.scale_down.reasons import Reason, Unremovable
 from services.autoscaler.core.scale_down.resource_minimum import ResourceMinimum
 from services.autoscaler.core.scale_down.unneeded import MayGo, RemovableNode, UnneededNodes
@@ -38,7 +40,10 @@ from services.kube.time import SECOND_NS
 
 @dataclass(slots=True, kw_only=True)
 class Planner:
-    """What is unneeded and what is unremovable, from scan to scan; see the module."""
+    """What is unneeded and what is unremovable, from scan to scan; see the module.
+
+    `emptiness` and `measured` only save work: without them, all nodes are judged anew.
+    """
 
     cloud: Cloud
     options: Options
@@ -46,6 +51,8 @@ class Planner:
     unremovable: UnremovableNodes = field(default_factory=UnremovableNodes)
     utilizations: dict[str, Utilization] = field(default_factory=dict)
     hints: HintingSimulator = field(default_factory=HintingSimulator)
+    emptiness: PerNode[Emptiness] = field(default_factory=PerNode)
+    measured: PerNode[Utilization | None] = field(default_factory=PerNode)
     last_update_ns: int | None = None
     interval_ns_min: int | None = None
 
@@ -74,6 +81,7 @@ class Planner:
             self.cloud,
             options=self.options,
             unremovable=self.unremovable,
+            measured=self.measured,
             now_ns=now_ns,
         )
         for name, reason in judged.ineligible.items():

@@ -52,6 +52,15 @@ class _Candidate:
     refused: set[str] = field(default_factory=set)
     is_helped: bool = False
 
+    def note(self, verdicts: Iterable[tuple[str, bool]]) -> None:
+        """Note on new nodes of which groups the pod fits."""
+        for name, fits in verdicts:
+            if fits:
+                self.fits.append(name)
+                self.is_helped = True
+            else:
+                self.refused.add(name)
+
 
 @dataclass(slots=True, kw_only=True)
 class ScaleUp:
@@ -82,8 +91,7 @@ class ScaleUp:
                 skipped[group.name] = reason
             else:
                 valid.append(group)
-        for group in valid:
-            self._try_on(templates[group.name], group.name, candidates)
+        self._try_on({group.name: templates[group.name] for group in valid}, candidates)
         options = [
             option
             for group in valid
@@ -186,17 +194,33 @@ class ScaleUp:
             return NOT_READY
         return BACKOFF if self.state.backed_off(group.name, now_ns) is not None else ""
 
-    def _try_on(self, template: NodeTemplate, name: str, candidates: list[_Candidate]) -> None:
-        """Try the first pod of each equivalence group on a new node of a group."""
+    def _try_on(
+        self, templates: Mapping[str, NodeTemplate], candidates: Iterable[_Candidate]
+    ) -> None:
+        """Try the first pod of each equivalence group on a new node of each group.
+
+        The nodes are tried at once where each is judged by itself, and else one after the other,
+        since none would be there beside another.
+        """
+        names = [template.node.name for template in templates.values()]
+        apart: list[_Candidate] = []
         self.snapshot.fork()
-        self.snapshot.add(template.node, template.pods)
+        for template in templates.values():
+            self.snapshot.add(template.node, template.pods)
         for candidate in candidates:
-            if self.snapshot.refusal(candidate.group.sample, template.node.name) is None:
-                candidate.fits.append(name)
-                candidate.is_helped = True
+            fits = self.snapshot.fits_each(candidate.group.sample, names)
+            if fits is None:
+                apart.append(candidate)
             else:
-                candidate.refused.add(name)
+                candidate.note(zip(templates, fits, strict=True))
         self.snapshot.revert()
+        for group, template in templates.items() if apart else ():
+            self.snapshot.fork()
+            self.snapshot.add(template.node, template.pods)
+            for candidate in apart:
+                refusal = self.snapshot.refusal(candidate.group.sample, template.node.name)
+                candidate.note([(group, refusal is None)])
+            self.snapshot.revert()
 
     def _option(
         self,

@@ -18,8 +18,11 @@ plugin_runner.go; simulator/clustersnapshot/scheduling_opts.go, lastIndexOrderMa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count
+from operator import is_
 
 import numpy as np
 
@@ -35,10 +38,40 @@ from services.kube.pod import Pod, PodSpec
 
 @dataclass(slots=True)
 class _Held:
-    """A node with its pods, each with the UID that it has in the framework's snapshot."""
+    """A node with its pods, each with the UID that it has in the framework's snapshot.
+
+    Two holds with equal stamps, at whatever times, have the same node with the same pods.
+    """
 
     node: ClusterNode
-    pods: list[tuple[ClusterPod, str]] = field(default_factory=list)
+    stamp: int
+    pods: list[ClusterPod] = field(default_factory=list)
+    uids: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The nodes that are there, by place: names, rows in the framework's snapshot, and ranks.
+
+    Ranks order the names of all nodes that were there since the state was set, and ascend here.
+    """
+
+    names: list[str]
+    rows: Int64s
+    ranks: list[int]
+
+    def insert(self, name: str, row: int, rank: int) -> None:
+        """Insert a node at the place that its rank gives it."""
+        place = bisect_left(self.ranks, rank)
+        self.names.insert(place, name)
+        self.ranks.insert(place, rank)
+        self.rows = np.insert(self.rows, place, row)
+
+    def remove(self, rank: int) -> None:
+        """Remove the node of that rank."""
+        place = bisect_left(self.ranks, rank)
+        del self.names[place], self.ranks[place]
+        self.rows = np.delete(self.rows, place)
 
 
 Undo = Callable[[], None]
@@ -52,18 +85,18 @@ class ClusterSnapshot:
         self._filters = Snapshot()
         self._framework = Framework(self._filters)
         self._held: dict[str, _Held] = {}
-        self._order: list[str] = []
-        self._ordered: set[str] = set()
+        self._ranks: dict[str, int] = {}
         self._journal: list[Undo] = []
         self._forks: list[int] = []
-        self._listed: tuple[list[str], Int64s] | None = None
+        self._listing = _Listing([], np.zeros(0, dtype=np.int64), [])
         self._copies = 0
+        self._stamps = count(1)
 
     # What is there.
 
     def names(self) -> list[str]:
         """Return the names of the nodes in their order."""
-        return self._listing()[0]
+        return list(self._listing.names)
 
     def __contains__(self, name: object) -> bool:
         return name in self._held
@@ -77,11 +110,15 @@ class ClusterSnapshot:
 
     def nodes(self) -> list[ClusterNode]:
         """Return the nodes in their order."""
-        return [self._held[name].node for name in self.names()]
+        return [self._held[name].node for name in self._listing.names]
 
     def pods_on(self, name: str) -> list[ClusterPod]:
         """Return the pods of a node that is there, in the order in which they came."""
-        return [pod for pod, _ in self._held[name].pods]
+        return list(self._held[name].pods)
+
+    def stamp(self, name: str) -> int:
+        """Return a number that is equal only where a node and its pods are the same objects."""
+        return self._held[name].stamp
 
     # Changes.
 
@@ -103,15 +140,17 @@ class ClusterSnapshot:
         for name, node in wanted.items():
             held = self._held.get(name)
             if held is None:
-                held = self._held[name] = _Held(node)
+                held = self._held[name] = _Held(node, next(self._stamps))
                 self._filters.set_node(node.node)
             elif held.node is not node:
                 held.node = node
+                held.stamp = next(self._stamps)
                 self._filters.set_node(node.node)
             self._set_pods(held, by_node[name])
-        self._order = list(wanted)
-        self._ordered = set(wanted)
-        self._listed = None
+        names = list(wanted)
+        self._ranks = {name: rank for rank, name in enumerate(names)}
+        rows = np.array([self._row(name) for name in names], dtype=np.int64)
+        self._listing = _Listing(names, rows, list(range(len(names))))
         self._journal.clear()
 
     def fork(self) -> None:
@@ -132,13 +171,12 @@ class ClusterSnapshot:
         """Add a node with its pods, at the end unless it had a place before."""
         name = node.name
         assert name not in self._held, f"{name} is there already"
-        self._held[name] = _Held(node)
+        self._held[name] = _Held(node, next(self._stamps))
         self._filters.set_node(node.node)
-        self._listed = None
-        if name not in self._ordered:
-            self._order.append(name)
-            self._ordered.add(name)
+        if name not in self._ranks:
+            self._ranks[name] = len(self._ranks)
             self._note(lambda: self._forget_place(name))
+        self._listing.insert(name, self._row(name), self._ranks[name])
         self._note(lambda: self._drop(name))
         for pod in pods:
             self._put(pod, name)
@@ -153,9 +191,9 @@ class ClusterSnapshot:
         """Replace a node by one of the same name, without pods."""
         name = node.name
         held = self._held[name]
-        for _, uid in held.pods:
+        for uid in held.uids:
             self._filters.remove_pod(uid)
-        self._held[name] = _Held(node)
+        self._held[name] = _Held(node, next(self._stamps))
         self._filters.set_node(node.node)
         self._note(lambda: self._restore(held))
 
@@ -232,22 +270,40 @@ class ClusterSnapshot:
         amounts[wanted.columns + 1] = wanted.amounts
         return amounts
 
+    def fits_each(self, pod: ClusterPod, names: Sequence[str]) -> list[bool] | None:
+        """Return whether the filters let a pod pass on each of the nodes.
+
+        None where a verdict may follow from other nodes or the pods there.
+        """
+        attempt = self._framework.verdicts.synced(_unassigned(pod.pod))
+        equivalence = attempt.equivalence
+        columns = equivalence.columns.values()
+        if any(column.plugin.scope is Scope.CLUSTER for column in columns):
+            return None
+        if equivalence.pre_filter.refusal is not None:
+            return [False] * len(names)
+        fits: list[bool] = (attempt.refuser[[self._row(name) for name in names]] == 0).tolist()
+        return fits
+
     def unschedule(self, pod: ClusterPod, name: str) -> None:
         """Take a pod off its node."""
-        held = self._held[name]
-        index = next(i for i, (other, _) in enumerate(held.pods) if other.key == pod.key)
-        entry = held.pods.pop(index)
-        self._filters.remove_pod(entry[1])
+        held, stamp = self._held[name], self._held[name].stamp
+        index = next(i for i, other in enumerate(held.pods) if other.key == pod.key)
+        gone, uid = held.pods.pop(index), held.uids.pop(index)
+        self._filters.remove_pod(uid)
+        held.stamp = next(self._stamps)
 
         def undo() -> None:
-            held.pods.insert(index, entry)
-            self._filters.assume(_renamed(entry), name)
+            held.pods.insert(index, gone)
+            held.uids.insert(index, uid)
+            self._filters.assume(_renamed(gone, uid), name)
+            held.stamp = stamp
 
         self._note(undo)
 
     def _passing(self, pod: ClusterPod) -> Iterator[tuple[int, str]]:
         """Yield place and name of the nodes that pass, from the one after the last match on."""
-        names, rows = self._listing()
+        names, rows = self._listing.names, self._listing.rows
         if not names:
             return
         attempt = self._framework.verdicts.synced(_unassigned(pod.pod))
@@ -259,13 +315,6 @@ class ClusterSnapshot:
         for place in (*places[places >= begin].tolist(), *places[places < begin].tolist()):
             yield place, names[place]
 
-    def _listing(self) -> tuple[list[str], Int64s]:
-        if self._listed is None:
-            names = [name for name in self._order if name in self._held]
-            rows = [self._filters.row(name) for name in names]
-            self._listed = names, np.array(rows, dtype=np.int64)
-        return self._listed
-
     def _row(self, name: str) -> int:
         row = self._filters.row(name)
         assert row is not None, f"{name} is not in the snapshot"
@@ -276,14 +325,18 @@ class ClusterSnapshot:
             self._journal.append(undo)
 
     def _put(self, pod: ClusterPod, name: str) -> None:
-        held = self._held[name]
+        held, stamp = self._held[name], self._held[name].stamp
         uid = self._uid(pod)
-        held.pods.append((pod, uid))
-        self._filters.assume(_renamed((pod, uid)), name)
+        held.pods.append(pod)
+        held.uids.append(uid)
+        held.stamp = next(self._stamps)
+        self._filters.assume(_renamed(pod, uid), name)
 
         def undo() -> None:
             held.pods.pop()
+            held.uids.pop()
             self._filters.remove_pod(uid)
+            held.stamp = stamp
 
         self._note(undo)
 
@@ -296,41 +349,44 @@ class ClusterSnapshot:
 
     def _drop(self, name: str) -> None:
         held = self._held.pop(name)
-        for _, uid in held.pods:
+        for uid in held.uids:
             self._filters.remove_pod(uid)
         self._filters.remove_node(name)
-        self._listed = None
+        self._listing.remove(self._ranks[name])
 
     def _restore(self, held: _Held) -> None:
         name = held.node.name
-        if name in self._held:
-            for _, uid in self._held[name].pods:
+        is_there = name in self._held
+        if is_there:
+            for uid in self._held[name].uids:
                 self._filters.remove_pod(uid)
         self._held[name] = held
         self._filters.set_node(held.node.node)
-        for entry in held.pods:
-            self._filters.assume(_renamed(entry), name)
-        self._listed = None
+        if not is_there:
+            self._listing.insert(name, self._row(name), self._ranks[name])
+        for pod, uid in zip(held.pods, held.uids, strict=True):
+            self._filters.assume(_renamed(pod, uid), name)
 
     def _forget_place(self, name: str) -> None:
-        last = self._order.pop()
+        last, _ = self._ranks.popitem()
         assert last == name, f"{last} came after {name}"
-        self._ordered.remove(name)
 
     def _set_pods(self, held: _Held, pods: list[ClusterPod]) -> None:
         """Make a node's pods these, keeping those that are the same objects."""
-        known = {id(pod): uid for pod, uid in held.pods}
+        if len(pods) == len(held.pods) and all(map(is_, pods, held.pods)):
+            return
+        known = dict(zip(map(id, held.pods), held.uids, strict=True))
         kept = {id(pod) for pod in pods}
-        for pod, uid in held.pods:
+        for pod, uid in zip(held.pods, held.uids, strict=True):
             if id(pod) not in kept:
                 self._filters.remove_pod(uid)
-        entries: list[tuple[ClusterPod, str]] = []
+        uids: list[str] = []
         for pod in pods:
             uid = known.get(id(pod)) or self._uid(pod)
             if id(pod) not in known:
-                self._filters.assume(_renamed((pod, uid)), held.node.name)
-            entries.append((pod, uid))
-        held.pods = entries
+                self._filters.assume(_renamed(pod, uid), held.node.name)
+            uids.append(uid)
+        held.pods, held.uids, held.stamp = pods, uids, next(self._stamps)
 
 
 def _is_plain(plugin: AnyFilter) -> bool:
@@ -357,6 +413,5 @@ def _unassigned(pod: Pod) -> Pod:
     return replace(pod, node_name="") if pod.node_name else pod
 
 
-def _renamed(entry: tuple[ClusterPod, str]) -> Pod:
-    pod, uid = entry[0].pod, entry[1]
-    return pod if pod.uid == uid else replace(pod, uid=uid)
+def _renamed(pod: ClusterPod, uid: str) -> Pod:
+    return pod.pod if pod.pod.uid == uid else replace(pod.pod, uid=uid)
