@@ -29,6 +29,7 @@ from services.autoscaler.core.reports import ScanReport
 from services.rpc.errors import FieldError, PreconditionError
 from services.rpc.kube.spec import PodSpecInterner
 from services.rpc.required import PROBLEM
+from services.rpc.session import TIME_NS_MAX
 
 
 class Decoded(NamedTuple):
@@ -79,6 +80,9 @@ class AutoscalerSession:
         case = step.WhichOneof("kind")
         if case is None:
             raise FieldError("step.kind", "is required")
+        if step.time_ns < -TIME_NS_MAX:
+            problem = f"{step.time_ns} ns is before any time: use at least -2^62 ns"
+            raise FieldError("step.time_ns", problem)
         self._check_answered(case)
         if (case == "start") == self.is_started:
             raise PreconditionError(

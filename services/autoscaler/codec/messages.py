@@ -6,6 +6,7 @@ A FieldError has the path of what is wrong in the request.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from reprieve.autoscaler.v1beta1 import autoscaler_pb2 as pb
@@ -41,6 +42,8 @@ from services.rpc.parts import split
 if TYPE_CHECKING:
     from services.autoscaler.core.reports import ScaleUpReport, ScanReport
 
+DURATION_NS_MAX = 2**61
+"""The longest duration of an option, ns: a time plus a few of them fits into 64 bits."""
 _STATES: Mapping[int, InstanceState] = {
     pb.INSTANCE_STATE_RUNNING: InstanceState.RUNNING,
     pb.INSTANCE_STATE_CREATING: InstanceState.CREATING,
@@ -55,6 +58,8 @@ def options_from_message(
     try:
         options = from_flags(dict(sorted(config.flags.items())))
         ExpanderChain(options.expander)
+        _check_durations(options)
+        _check_durations(options.group_defaults)
     except OptionsError as error:
         raise FieldError(f"{field}.flags", str(error)) from error
     context = ExpanderContext(
@@ -69,6 +74,7 @@ def group_from_message(message: pb.NodeGroup, defaults: GroupOptions, *, field: 
     """Return a group. Raises FieldError."""
     try:
         options = group_options(dict(sorted(message.options.items())), defaults)
+        _check_durations(options)
     except OptionsError as error:
         raise FieldError(f"{field}.options", str(error)) from error
     if not 0 <= message.min_size <= message.max_size:
@@ -93,6 +99,15 @@ def group_from_message(message: pb.NodeGroup, defaults: GroupOptions, *, field: 
         price=message.price if message.HasField("price") else None,
         options=options,
     )
+
+
+def _check_durations(options: Options | GroupOptions) -> None:
+    """Raise OptionsError for a duration that is too long."""
+    for option in fields(options):
+        unit_ns = 1 if option.name.endswith("_ns") else SECOND_NS
+        value = getattr(options, option.name)
+        if option.name.endswith(("_ns", "_s")) and value * unit_ns > DURATION_NS_MAX:
+            raise OptionsError(f"{option.name} is too long: use at most 2^61 ns, 73 years")
 
 
 def _state(state: int, field: str) -> InstanceState:

@@ -254,6 +254,14 @@ def test_a_refused_batch_changes_nothing() -> None:
             pb.Change(node_group=messages.NodeGroup(name="g", target_size=-1)),
             "changes[0].node_group.target_size",
         ),
+        (
+            pb.Change(
+                node_group=messages.NodeGroup(
+                    name="g", options={"scale-down-unneeded-time": f"{2**61 + 1}ns"}
+                )
+            ),
+            "changes[0].node_group.options",
+        ),
     ],
 )
 def test_a_change_that_cannot_be_read_is_refused_by_its_field(
@@ -265,13 +273,51 @@ def test_a_change_that_cannot_be_read_is_refused_by_its_field(
     assert refused.value.field == field
 
 
-@pytest.mark.parametrize("flags", [{"no_such_flag": "1"}, {"expander": "none"}])
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"no_such_flag": "1"},
+        {"expander": "none"},
+        {"max_node_provision_time": f"{2**61 + 1}ns"},
+        {"scale_down_delay_after_add": f"{2**61 + 1}ns"},
+        {"max_graceful_termination_sec": "10000000000"},
+    ],
+)
 def test_a_session_with_a_wrong_flag_is_refused(flags: dict[str, str]) -> None:
     """By the field of the flags."""
     with pytest.raises(RefusalError) as refused:
         Client(**flags)
     assert isinstance(refused.value, FieldError)
     assert refused.value.field == "config.flags"
+
+
+def test_times_and_durations_of_64_bits_can_be_shown_and_saved() -> None:
+    """The longest that are accepted; what follows from them has 64 bits, too."""
+    client = Client(
+        max_node_provision_time=f"{2**61}ns",
+        initial_node_group_backoff_duration=f"{2**61}ns",
+        max_node_group_backoff_duration=f"{2**61}ns",
+    )
+    early = pb.Step(time_ns=-(2**62) - 1, start=pb.Start())
+    request = client.request(group(), pending("p"))
+    request.step.CopyFrom(early)
+    with pytest.raises(FieldError, match="before any time"):
+        asyncio.run(client.servicer.Apply(request, NO_CONTEXT))
+    request.step.time_ns += 1
+    asyncio.run(client.servicer.Apply(request, NO_CONTEXT))
+    client.sequence += 1
+    assert client.state().last_scale_up_time_ns == -(2**62) - 3600 * S
+    client.checkpoint()
+    request = client.request()
+    request.step.CopyFrom(pb.Step(time_ns=2**62, scan=pb.Scan()))
+    asyncio.run(client.servicer.Apply(request, NO_CONTEXT))
+    client.sequence += 1
+    request = client.request()
+    request.step.CopyFrom(pb.Step(time_ns=2**62, outcome=pb.Outcome(refused=True)))
+    asyncio.run(client.servicer.Apply(request, NO_CONTEXT))
+    (kept,) = client.state().groups
+    assert kept.backoff_until_time_ns == 2**62 + 2**61
+    client.checkpoint()
 
 
 def test_a_repeated_request_returns_the_answer_again() -> None:
