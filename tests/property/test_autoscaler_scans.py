@@ -14,24 +14,53 @@ from services.autoscaler.core.groups import Instance, NodeGroup
 from services.autoscaler.core.objects import ClusterPod, ReplicaController
 from services.autoscaler.core.options import GroupOptions, Options
 from services.autoscaler.core.scale_down.per_node import PerNode
+from services.kube.node import LABEL_HOSTNAME
 from services.kube.pod import Condition
+from services.kube.selector import (
+    LabelSelector,
+    Operator,
+    PodAffinity,
+    PodAffinityTerm,
+    Requirement,
+    TopologySpreadConstraint,
+    UnsatisfiableAction,
+)
 from services.kube.time import HOUR_NS, MINUTE_NS, SECOND_NS
 from services.kube.workloads import PodDisruptionBudget
 from tests.unit.autoscaler.builders import make_node, make_pod, make_spec
 
 START_NS = 100 * HOUR_NS
 REFUSED = Condition(type="PodScheduled", status="False", reason="Unschedulable")
-SPECS = [make_spec(cpu) for cpu in (100, 900, 1500, 2500)]
+APP = Requirement(key="app", operator=Operator.IN, values=("x",))
+EVERYBODY = LabelSelector(requirements=(APP,))
+SPREAD = TopologySpreadConstraint(
+    max_skew=1,
+    topology_key=LABEL_HOSTNAME,
+    when_unsatisfiable=UnsatisfiableAction.DO_NOT_SCHEDULE,
+    selector=EVERYBODY,
+)
+APART = PodAffinity(required=(PodAffinityTerm(topology_key=LABEL_HOSTNAME, selector=EVERYBODY),))
+SPECS = [
+    *(make_spec(cpu) for cpu in (100, 900, 1500, 2500)),
+    make_spec(200, spread=(SPREAD,)),
+    replace(make_spec(300), pod_anti_affinity=APART),
+]
 NODES = [f"n{number}" for number in range(5)]
 OPTIONS = Options(group_defaults=GroupOptions(scale_down_unneeded_ns=MINUTE_NS))
+CONTROLLER = ReplicaController(kind="ReplicaSet", namespace="default", name="owner")
 Change = tuple[str, int, int]
 T = TypeVar("T")
+
+
+def judged_by_cluster(_pod: ClusterPod) -> bool:
+    """Have a snapshot take a verdict about any pod to follow from the whole cluster."""
+    return False
 
 
 def forget(autoscaler: Autoscaler) -> None:
     """Take from an autoscaler what only saves work."""
     planner = autoscaler.planner
-    planner.emptiness, planner.measured = PerNode(), PerNode()
+    planner.emptiness, planner.measured, planner.moved = PerNode(), PerNode(), PerNode()
 
 
 def apply(autoscaler: Autoscaler, change: Change, at_ns: int) -> None:
@@ -40,10 +69,9 @@ def apply(autoscaler: Autoscaler, change: Change, at_ns: int) -> None:
     name = NODES[number % len(NODES)]
     match kind:
         case "node":
-            taken = bool(state % 3)
             autoscaler.apply(
                 make_node(name, ready=state != 2, unschedulable=state == 4)
-                if taken
+                if state
                 else Gone(kind="Node", key=name)
             )
         case "pod":
@@ -53,14 +81,12 @@ def apply(autoscaler: Autoscaler, change: Change, at_ns: int) -> None:
         case "budget":
             autoscaler.apply(
                 PodDisruptionBudget(
-                    namespace="default", name="b", selector=None, disruptions_allowed=state
+                    namespace="default", name="b", selector=EVERYBODY, disruptions_allowed=state % 3
                 )
             )
         case "controller":
             autoscaler.apply(
-                ReplicaController(
-                    kind="ReplicaSet", namespace="default", name="owner", desired=state
-                )
+                Gone(kind="ReplicaSet", key="default/owner") if state % 2 else CONTROLLER
             )
         case "group":
             put_group(autoscaler, state)
@@ -73,6 +99,7 @@ def a_pod(number: int, state: int, at_ns: int) -> ClusterPod:
         f"p{number}",
         SPECS[state % len(SPECS)],
         node=on,
+        labels={"app": "x"},
         namespace="kube-system" if number % 3 == 0 else "default",
         owner="DaemonSet" if state == 7 else "ReplicaSet",
         creation_ns=at_ns - (HOUR_NS - MINUTE_NS),
@@ -111,13 +138,15 @@ def carried_out(step: Calls[T]) -> tuple[list[Call], T]:
 
 
 changes = st.tuples(
-    st.sampled_from(("node", "pod", "pod", "pod", "no pod", "budget", "controller", "group")),
+    st.sampled_from(
+        ("node", "pod", "pod", "pod", "pod", "no pod", "budget", "controller", "group")
+    ),
     st.integers(0, 9),
-    st.integers(0, 7),
+    st.integers(0, 11),
 )
 scans = st.lists(
     st.tuples(
-        st.sampled_from((10 * SECOND_NS, 10 * SECOND_NS, 31 * SECOND_NS, 70 * SECOND_NS)),
+        st.sampled_from([seconds * SECOND_NS for seconds in (10, 10, 31, 301)]),
         st.lists(changes, max_size=2),
     ),
     min_size=2,
@@ -125,18 +154,20 @@ scans = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=300, deadline=None)
 @given(st.lists(changes, min_size=8, max_size=14), scans)
 def test_a_scan_decides_the_same_without_what_was_kept_to_save_work(
     before: list[Change], later: list[tuple[int, list[Change]]]
 ) -> None:
     """Reports, calls, the search's place, and the hints; whatever changes, and as time passes."""
     keeping, forgetting = (Autoscaler(OPTIONS, lambda names: names[0]) for _ in range(2))
+    forgetting.snapshot.is_judged_by_node = judged_by_cluster  # type: ignore[method-assign, assignment]
     at_ns = START_NS
     for autoscaler in (keeping, forgetting):
         for name in NODES:
             autoscaler.apply(make_node(name))
         put_group(autoscaler, 0)
+        autoscaler.apply(CONTROLLER)
         for change in before:
             apply(autoscaler, change, at_ns)
         autoscaler.start(at_ns)

@@ -8,6 +8,7 @@ Source: kubernetes/autoscaler 1.36 utils/kubernetes/listers.go.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import TypeAlias
 
 from services.autoscaler.core.objects import ClusterNode, ClusterPod, DaemonSet, ReplicaController
@@ -20,13 +21,19 @@ ClusterObject: TypeAlias = (
 
 @dataclass(slots=True)
 class Cluster:
-    """Nodes by name, pods and others by namespace/name, controllers by kind, too."""
+    """Nodes by name, pods and others by namespace/name, controllers by kind, too.
+
+    `controller_changes` counts changes of controllers and daemon sets.
+    """
 
     by_name: dict[str, ClusterNode] = field(default_factory=dict)
     by_key: dict[str, ClusterPod] = field(default_factory=dict)
     budgets_by_key: dict[str, PodDisruptionBudget] = field(default_factory=dict)
     daemon_sets_by_key: dict[str, DaemonSet] = field(default_factory=dict)
     controllers: dict[tuple[str, str], ReplicaController] = field(default_factory=dict)
+    controller_changes: int = 0
+    _pod_keys: list[str] = field(default_factory=list)
+    _new_pod_keys: list[str] = field(default_factory=list)
 
     def put(self, change: ClusterObject) -> None:
         """Add or replace an object."""
@@ -34,13 +41,17 @@ class Cluster:
             case ClusterNode():
                 self.by_name[change.name] = change
             case ClusterPod():
+                if change.key not in self.by_key:
+                    self._new_pod_keys.append(change.key)
                 self.by_key[change.key] = change
             case PodDisruptionBudget():
                 self.budgets_by_key[f"{change.namespace}/{change.name}"] = change
             case DaemonSet():
                 self.daemon_sets_by_key[change.key] = change
+                self.controller_changes += 1
             case ReplicaController():
                 self.controllers[change.kind, f"{change.namespace}/{change.name}"] = change
+                self.controller_changes += 1
 
     def remove(self, kind: str, key: str) -> None:
         """Remove an object by Kubernetes' name of its kind; an unknown one is ignored."""
@@ -53,8 +64,10 @@ class Cluster:
                 self.budgets_by_key.pop(key, None)
             case "DaemonSet":
                 self.daemon_sets_by_key.pop(key, None)
+                self.controller_changes += 1
             case _:
                 self.controllers.pop((kind, key), None)
+                self.controller_changes += 1
 
     def nodes(self) -> list[ClusterNode]:
         """Return all nodes by name."""
@@ -62,7 +75,13 @@ class Cluster:
 
     def pods(self) -> list[ClusterPod]:
         """Return the pods that have not finished, by key."""
-        return [pod for _, pod in sorted(self.by_key.items()) if not pod.pod.is_terminal]
+        if self._new_pod_keys or len(self._pod_keys) != len(self.by_key):
+            # A key that came back stands twice. Sorting what is nearly sorted costs little.
+            keys = sorted([*self._pod_keys, *self._new_pod_keys])
+            self._pod_keys = [key for key, _ in groupby(keys) if key in self.by_key]
+            self._new_pod_keys = []
+        pods = map(self.by_key.__getitem__, self._pod_keys)
+        return [pod for pod in pods if not pod.pod.is_terminal]
 
     def budgets(self) -> tuple[PodDisruptionBudget, ...]:
         """Return the disruption budgets by key."""

@@ -59,7 +59,10 @@ class ClusterPod:
     @property
     def controller(self) -> OwnerReference | None:
         """Return the owner that manages the pod, or None."""
-        return next((owner for owner in self.pod.owners if owner.controller), None)
+        for owner in self.pod.owners:
+            if owner.controller:
+                return owner
+        return None
 
     @property
     def is_daemon(self) -> bool:

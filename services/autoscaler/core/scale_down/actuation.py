@@ -314,7 +314,9 @@ class Actuator:
 def controllers_of(cluster: Cluster) -> Controllers:
     """Return the controllers that exist, as the rules of draining ask for them."""
     return Controllers(
-        daemon_sets=frozenset(cluster.daemon_sets_by_key), by_kind=cluster.controllers
+        daemon_sets=frozenset(cluster.daemon_sets_by_key),
+        by_kind=cluster.controllers,
+        changes=cluster.controller_changes,
     )
 
 

@@ -10,8 +10,8 @@ simulator/drain.go, GetPodsToMove; utils/drain/drain.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from services.autoscaler.core.objects import ClusterPod, ReplicaController
@@ -56,10 +56,14 @@ Verdict = Fate | Blocking | None
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controllers:
-    """The controllers that exist: daemon sets by key, others by kind and key."""
+    """The controllers that exist: daemon sets by key, others by kind and key.
+
+    `changes` counts their changes.
+    """
 
     daemon_sets: frozenset[str] = frozenset()
     by_kind: Mapping[tuple[str, str], ReplicaController] = field(default_factory=dict)
+    changes: int = 0
 
     def get(self, kind: str, namespace: str, name: str) -> ReplicaController | None:
         """Return a controller, None for an unknown one."""
@@ -87,6 +91,14 @@ class PodsToMove:
     daemon_pods: list[ClusterPod] = field(default_factory=list)
     on_completion: list[ClusterPod] = field(default_factory=list)
     blocking: tuple[ClusterPod, Blocking] | None = None
+    _unassigned: list[ClusterPod] = field(default_factory=list)
+
+    def unassigned(self) -> Iterator[ClusterPod]:
+        """Yield `pods` as they will look for a node, the same objects each time."""
+        for place, pod in enumerate(self.pods):
+            if place == len(self._unassigned):
+                self._unassigned.append(replace(pod, pod=replace(pod.pod, node_name="")))
+            yield self._unassigned[place]
 
 
 def pods_to_move(pods: Iterable[ClusterPod], draining: Draining) -> PodsToMove:

@@ -5,7 +5,8 @@ and the budgets used. So all nodes that are found unneeded in a scan could go to
 are looked for as can be deleted before they are looked for again.
 
 While a removal is simulated, its node stays, empty and tainted: topology spreading counts its
-domain, as it will while the real node is drained.
+domain, as it will while the real node is drained. (It is emptied when a pod comes to which that may
+matter.)
 
 Source: kubernetes/autoscaler 1.36 core/scaledown/planner/planner.go; simulator/cluster.go,
 SimulateNodeRemoval; processors/nodes/scale_down_set_processor.go. Pods that were evicted lately are
@@ -14,7 +15,7 @@ not put into the snapshot again: upstream keeps them for no time at all.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from services.autoscaler.core.groups import Cloud
@@ -23,10 +24,16 @@ from services.autoscaler.core.options import Options
 from services.autoscaler.core.scale_down.actuation import TO_BE_DELETED
 from services.autoscaler.core.scale_down.candidates import Emptiness
 from services.autoscaler.core.scale_down.disruptions import RemainingBudgets
-from services.autoscaler.core.scale_down.drainability import Controllers, Draining, pods_to_move
+from services.autoscaler.core.scale_down.drainability import (
+    Controllers,
+    Draining,
+    PodsToMove,
+    pods_to_move,
+    unchanged_until_ns,
+)
 from services.autoscaler.core.scale_down.eligibility import eligible
 from services.autoscaler.core.scale_down.parallelism import number_registered
-from services.autoscaler.core.scale_down.per_node import PerNode
+from services.autoscaler.core.scale_down.per_node import PerNode, Timed
 from services.autoscaler.core.scale_down.reasons import Reason, Unremovable
 from services.autoscaler.core.scale_down.resource_minimum import ResourceMinimum
 from services.autoscaler.core.scale_down.unneeded import MayGo, RemovableNode, UnneededNodes
@@ -42,7 +49,7 @@ from services.kube.time import SECOND_NS
 class Planner:
     """What is unneeded and what is unremovable, from scan to scan; see the module.
 
-    `emptiness` and `measured` only save work: without them, all nodes are judged anew.
+    `emptiness`, `measured` and `moved` only save work: without them, all nodes are judged anew.
     """
 
     cloud: Cloud
@@ -53,6 +60,7 @@ class Planner:
     hints: HintingSimulator = field(default_factory=HintingSimulator)
     emptiness: PerNode[Emptiness] = field(default_factory=PerNode)
     measured: PerNode[Utilization | None] = field(default_factory=PerNode)
+    moved: PerNode[PodsToMove] = field(default_factory=PerNode)
     last_update_ns: int | None = None
     interval_ns_min: int | None = None
 
@@ -106,6 +114,7 @@ class Planner:
             alone += not self._goes_as_one(node)
         self.unneeded.update(removable, self.cloud, now_ns)
         self.hints.forget_old()
+        self.moved.forget_old()
         snapshot.revert()
 
     def nodes_to_delete(
@@ -141,20 +150,18 @@ class Planner:
         if name not in snapshot:
             return Unremovable(reason=Reason.NO_NODE_INFO)
         node = snapshot.node(name)
-        moved = pods_to_move(snapshot.pods_on(name), draining)
+        moved = self._pods_to_move(snapshot, name, draining)
         if moved.blocking is not None:
             pod, why = moved.blocking
             return Unremovable(reason=Reason.BLOCKED_BY_POD, pod=pod.key, why=why)
         snapshot.fork()
-        snapshot.replace(_tainted(node, draining.now_ns))
-        pods = [_unassigned(pod) for pod in moved.pods]
         placed = self.hints.place(
             snapshot,
-            pods,
+            _in_turn(snapshot, node, moved.unassigned(), draining.now_ns),
             is_acceptable=lambda other: other != name and other in destinations,
             stop_at_failure=True,
         )
-        if len(placed) < len(pods):
+        if len(placed) < len(moved.pods):
             snapshot.revert()
             return Unremovable(reason=Reason.NO_PLACE_TO_MOVE_PODS)
         snapshot.remove(name)
@@ -162,6 +169,24 @@ class Planner:
         return RemovableNode(
             node=node, pods=tuple(moved.pods), on_completion=tuple(moved.on_completion)
         )
+
+    def _pods_to_move(self, snapshot: ClusterSnapshot, name: str, draining: Draining) -> PodsToMove:
+        budgets, controllers = draining.budgets, draining.controllers
+        key = (
+            snapshot.stamp(name),
+            None if controllers is None else controllers.changes,
+            budgets.budgets,
+            tuple(budgets.remaining),
+        )
+
+        def judge() -> Timed[PodsToMove]:
+            pods = snapshot.pods_on(name)
+            return Timed(
+                pods_to_move(pods, draining),
+                unchanged_until_ns(pods, draining.options, draining.now_ns),
+            )
+
+        return self.moved.get(name, key, draining.now_ns, judge)
 
     def _whole_groups(
         self, removable: Iterable[RemovableNode], registered: list[ClusterNode]
@@ -209,12 +234,24 @@ class Planner:
         return min(len(self.unneeded.by_name) + 2 * parallelism, parallelism * loops + parallelism)
 
 
+def _in_turn(
+    snapshot: ClusterSnapshot, node: ClusterNode, pods: Iterable[ClusterPod], now_ns: int
+) -> Iterator[ClusterPod]:
+    """Yield a node's pods to be placed elsewhere; it is emptied and tainted before that matters.
+
+    That is before the first pod whose verdicts may follow from more than each node by itself.
+    Emptying a node and filling others are independent, and most nodes cannot be emptied at all.
+    """
+    is_emptied = False
+    for pod in pods:
+        if not is_emptied and not snapshot.is_judged_by_node(pod):
+            snapshot.replace(_tainted(node, now_ns))
+            is_emptied = True
+        yield pod
+
+
 def _tainted(node: ClusterNode, now_ns: int) -> ClusterNode:
     """Return a node as it will be while it is drained."""
     value = str(now_ns // SECOND_NS)
     taint = Taint(key=TO_BE_DELETED, value=value, effect=TaintEffect.NO_SCHEDULE)
     return replace(node, node=replace(node.node, taints=(*node.node.taints, taint)))
-
-
-def _unassigned(pod: ClusterPod) -> ClusterPod:
-    return replace(pod, pod=replace(pod.pod, node_name=""))

@@ -75,6 +75,8 @@ class _Listing:
 
 
 Undo = Callable[[], None]
+COPIES_MAX = 65_536
+"""How many pods under other UIDs are kept for the next time that they are simulated."""
 
 
 class ClusterSnapshot:
@@ -89,7 +91,8 @@ class ClusterSnapshot:
         self._journal: list[Undo] = []
         self._forks: list[int] = []
         self._listing = _Listing([], np.zeros(0, dtype=np.int64), [])
-        self._copies = 0
+        self._copies: dict[int, tuple[ClusterPod, Pod]] = {}
+        self._copy_numbers = count(1)
         self._stamps = count(1)
 
     # What is there.
@@ -270,16 +273,21 @@ class ClusterSnapshot:
         amounts[wanted.columns + 1] = wanted.amounts
         return amounts
 
+    def is_judged_by_node(self, pod: ClusterPod) -> bool:
+        """Return whether a verdict about a pod follows from its node and the pods there alone."""
+        attempt, _ = self._framework.verdicts.pre_filtered(_unassigned(pod.pod))
+        columns = attempt.equivalence.columns.values()
+        return all(column.plugin.scope is not Scope.CLUSTER for column in columns)
+
     def fits_each(self, pod: ClusterPod, names: Sequence[str]) -> list[bool] | None:
         """Return whether the filters let a pod pass on each of the nodes.
 
         None where a verdict may follow from other nodes or the pods there.
         """
+        if not self.is_judged_by_node(pod):
+            return None
         attempt = self._framework.verdicts.synced(_unassigned(pod.pod))
         equivalence = attempt.equivalence
-        columns = equivalence.columns.values()
-        if any(column.plugin.scope is Scope.CLUSTER for column in columns):
-            return None
         if equivalence.pre_filter.refusal is not None:
             return [False] * len(names)
         fits: list[bool] = (attempt.refuser[[self._row(name) for name in names]] == 0).tolist()
@@ -326,11 +334,12 @@ class ClusterSnapshot:
 
     def _put(self, pod: ClusterPod, name: str) -> None:
         held, stamp = self._held[name], self._held[name].stamp
-        uid = self._uid(pod)
+        named = self._named(pod)
+        uid = named.uid
         held.pods.append(pod)
         held.uids.append(uid)
         held.stamp = next(self._stamps)
-        self._filters.assume(_renamed(pod, uid), name)
+        self._filters.assume(named, name)
 
         def undo() -> None:
             held.pods.pop()
@@ -340,12 +349,18 @@ class ClusterSnapshot:
 
         self._note(undo)
 
-    def _uid(self, pod: ClusterPod) -> str:
-        uid = pod.pod.uid or pod.key
-        if self._filters.pod(uid) is None:
-            return uid
-        self._copies += 1
-        return f"{uid}#{self._copies}"
+    def _named(self, pod: ClusterPod) -> Pod:
+        """Return a pod as the framework's snapshot can take it: under a UID that it lacks."""
+        plain = pod.pod
+        if self._filters.pod(plain.uid or pod.key) is None:
+            return plain if plain.uid else replace(plain, uid=pod.key)
+        copy = self._copies.get(id(pod))
+        if copy is None or copy[0] is not pod or self._filters.pod(copy[1].uid) is not None:
+            if len(self._copies) >= COPIES_MAX:
+                self._copies.clear()
+            uid = f"{plain.uid or pod.key}#{next(self._copy_numbers)}"
+            copy = self._copies[id(pod)] = pod, replace(plain, uid=uid)
+        return copy[1]
 
     def _drop(self, name: str) -> None:
         held = self._held.pop(name)
@@ -382,10 +397,11 @@ class ClusterSnapshot:
                 self._filters.remove_pod(uid)
         uids: list[str] = []
         for pod in pods:
-            uid = known.get(id(pod)) or self._uid(pod)
             if id(pod) not in known:
-                self._filters.assume(_renamed(pod, uid), held.node.name)
-            uids.append(uid)
+                named = self._named(pod)
+                known[id(pod)] = named.uid
+                self._filters.assume(named, held.node.name)
+            uids.append(known[id(pod)])
         held.pods, held.uids, held.stamp = pods, uids, next(self._stamps)
 
 
