@@ -1,13 +1,15 @@
-"""A client of our queue and an eviction service of somebody's, both in JavaScript."""
+"""A client of our queue, and an eviction service and an autoscaler of others, in JavaScript."""
 
 from __future__ import annotations
 
+import json
 import os
 from pathlib import Path
 
 import pytest
 
 from replay.backends.processes import ServiceProcess, Starter
+from tests.e2e.node_groups import growing
 from tests.e2e.replays import DEMOS, ROOT
 from tests.languages.programs import level_of, replay, run, serving
 
@@ -50,3 +52,16 @@ def test_an_eviction_service_replays_the_loop(examples: Path, tmp_path: Path) ->
     assert evicted["count"] > 10
     note = "of all thresholds only the hard one of memory.available is served"
     assert note in str(summary["notes"])
+
+
+def test_an_autoscaler_grows_a_group(examples: Path, tmp_path: Path) -> None:
+    """By as many nodes as pods need, and it reaches the level of its README."""
+    script = str(examples / "clients" / "autoscaler-service-node" / "service.js")
+    trace, *options = growing(tmp_path)
+    with serving("node", script) as address:
+        summary = replay(tmp_path, Path(trace), "run", *options, "--autoscaler-service", address)
+        assert level_of(tmp_path, "autoscaler", address) == 2
+    assert summary["decided"]["bound"] == 3
+    log = (tmp_path / "run" / "decisions.jsonl").read_text(encoding="utf-8")
+    grown = [json.loads(line)["observed"] for line in log.splitlines() if '"scaledUp"' in line]
+    assert [entry["scaledUp"]["toSize"] for entry in grown] == [2]

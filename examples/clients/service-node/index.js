@@ -17,7 +17,7 @@ const LOADING = { keepCase: true, longs: String, enums: String, defaults: true }
 
 const definition = protoLoader.loadSync(
   ['queue/v1beta1/queue_service', 'scheduler/v1beta1/scheduler_service',
-    'eviction/v1beta1/eviction_service'].map((name) => `reprieve/${name}.proto`),
+    'eviction/v1beta1/eviction_service', 'autoscaler/v1beta1/autoscaler_service'].map((name) => `reprieve/${name}.proto`),
   { ...LOADING, includeDirs: [PROTOS] },
 );
 /** The packages of the contract, such as `contract.scheduler.v1beta1.SchedulerService`. */

@@ -94,9 +94,11 @@ def _without_state() -> object:
 
 LEVELS = (
     ConformanceLevel("scales up", "`replay --autoscaler`, while no node is to go"),
-    ConformanceLevel("gives reasons", "the same, with why a group grew or did not in the log"),
+    ConformanceLevel(
+        "gives reasons", "`replay --autoscaler`, while no node is to go, with reasons"
+    ),
     ConformanceLevel("scales down", "`replay --autoscaler`"),
-    ConformanceLevel("checkpoints and reads", "the same, and runs that are resumed"),
+    ConformanceLevel("checkpoints and reads", "`replay --autoscaler`, and runs that are resumed"),
     ConformanceLevel("choices, flags and long reports", "every command, of clusters of any size"),
 )
 AUTOSCALER = ServiceContract(
