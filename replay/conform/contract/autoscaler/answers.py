@@ -1,34 +1,33 @@
-"""The check of every answer of an autoscaler: its form, and that it names only what was sent."""
+"""The check of every answer of an autoscaler: as a replay checks it, and what that may leave open.
+
+A replay refuses a call that names what is not there, which may have gone meanwhile; here it fails
+the check, and so does a report that names what was never sent.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from replay.conform.contract.checks import CheckError
+from replay.world.answers import check_autoscaler
 from reprieve.autoscaler.v1beta1 import autoscaler_pb2 as pb
 from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as service_pb
-from services.rpc.required import PROBLEM, missing
 
-_RESULTS: Mapping[str, Set[str | None]] = {
-    "start": {None},
-    "background_work": {None, "call"},
-    "scan": {"call", "report"},
-    "next_part": {"report"},
-}
-"""The results that a step may have; that of an outcome is that of its step, in its place."""
-_BETWEEN = {"outcome", "next_part"}
+_WITHOUT_CALLS = {"start", "next_part"}
+_WITHIN = {"outcome", "next_part"}
+"""Steps that go on with another one."""
 
 
 @dataclass(slots=True)
 class _Sent:
-    """Names that a session has received, and the step that its last request belongs to."""
+    """Names that a session has received, and the step that was begun last."""
 
     groups: set[str] = field(default_factory=set)
     instances: dict[str, str] = field(default_factory=dict)
     nodes: set[str] = field(default_factory=set)
     pods: set[str] = field(default_factory=set)
-    step: str | None = None
+    step: service_pb.Step = field(default_factory=service_pb.Step)
 
     def take(self, request: service_pb.ApplyRequest) -> None:
         """Take in a request."""
@@ -42,8 +41,8 @@ class _Sent:
             elif change.object.HasField("pod"):
                 meta = change.object.pod.metadata
                 self.pods.add(f"{meta.namespace}/{meta.name}")
-        case = request.step.WhichOneof("kind")
-        self.step = case if case not in _BETWEEN else self.step
+        if request.HasField("step") and request.step.WhichOneof("kind") not in _WITHIN:
+            self.step = request.step
 
 
 def check_answer(
@@ -51,19 +50,19 @@ def check_answer(
     answer: service_pb.ApplyResponse,
     sent: Sequence[service_pb.ApplyRequest],
 ) -> None:
-    """Check an answer to the last one of the requests in `sent`. Raises CheckError."""
-    if path := missing(answer):
-        raise CheckError(f"{path} {PROBLEM}")
+    """Check an answer to the last one of the requests in `sent`.
+
+    Raises CheckError or AnswerError.
+    """
     received = _Sent()
     for earlier in sent:
         received.take(earlier)
     case, result = request.step.WhichOneof("kind"), answer.WhichOneof("result")
-    step = case if case != "outcome" else received.step
-    has_step = step is not None and request.HasField("step")
-    allowed = _RESULTS[str(step)] if has_step else {None}
-    if result not in allowed:
-        raise CheckError(f"the result of a step of {case} is {result or 'absent'}")
-    if answer.more and result != "report" and request.HasField("step"):
+    if case is not None:
+        check_autoscaler(answer, received.step)
+    if (result and case is None) or (result == "call" and case in _WITHOUT_CALLS):
+        raise CheckError(f"the result of {case or 'changes alone'} is a {result}")
+    if answer.more and result != "report" and case is not None:
         raise CheckError("more is set, but the answer has no report")
     if result == "call":
         _check_call(answer.call, received)
@@ -76,7 +75,7 @@ def _check_due(
     request: service_pb.ApplyRequest, answer: service_pb.ApplyResponse, case: str | None
 ) -> None:
     """Check that background work is due after a step, or at its time if a scan has begun it."""
-    if not answer.HasField("next_due_time_ns"):
+    if case is None or not answer.HasField("next_due_time_ns"):
         return
     due_ns, now_ns = answer.next_due_time_ns, request.step.time_ns
     if answer.HasField("call"):
@@ -86,10 +85,8 @@ def _check_due(
 
 
 def _check_call(call: pb.Call, received: _Sent) -> None:
-    """Check that a call asks for something, of a group, node or pod that was sent."""
-    case = call.WhichOneof("request")
-    if case is None:
-        raise CheckError("call.request is absent")
+    """Check that a call is about a group, node or pod that was sent."""
+    case = str(call.WhichOneof("request"))
     request, path = getattr(call, case), f"call.{case}"
     if case in {"increase_size", "decrease_target_size"} and request.delta < 1:
         raise CheckError(f"{path}.delta is {request.delta}, expected at least 1")
