@@ -220,6 +220,7 @@ class _Attempt:
             wall_clock=settings.span_clock == "wall",
             seed=settings.seed,
             position=position,
+            autoscaling=settings.autoscaling,
         )
         scheduler, eviction = services.scheduler, services.eviction
         scheduler.follow(self.recorder.traceparent)
@@ -326,6 +327,7 @@ class _Attempt:
             services=self._settings.services,
             messages=self.replay.stream.messages - self._ahead.rounds_ahead,
             windows_ended=self._ahead.ended,
+            autoscaling=self._settings.autoscaling,
         )
 
 

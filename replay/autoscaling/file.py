@@ -119,6 +119,15 @@ def autoscaling(file: AutoscalerFile, seed: int) -> Autoscaling:
     )
 
 
+def of_configuration(configuration: Mapping[str, Any], seed: int) -> Autoscaling | None:
+    """Return the node groups of a run, from its manifest; None if it scaled none.
+
+    Raises GroupsError.
+    """
+    text = configuration.get("autoscaler")
+    return autoscaling(read(text), seed) if text else None
+
+
 def _group(group: GroupFile, path: str) -> NodeGroup:
     delay = group.provisioning_delay
     return NodeGroup(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import heapq
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import islice
@@ -25,6 +26,7 @@ from replay.explain.explanation import (
     scored_node,
 )
 from replay.explain.rerun import DIVERGED, Rerun, RerunResult
+from replay.explain.scale_ups import scale_ups
 from replay.explain.target import ExplainQuery, ExplainTarget, attempt_of, find_target
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
@@ -53,7 +55,7 @@ def explain(
     manifest = run.manifest()
     target = _with_cost(find_target(run, query), manifest)
     if target.entry is None and (target.eviction or target.rejection) is not None:
-        return _created_bound(run, target, top)
+        return _created_bound(run, manifest, target, top)
     with contextlib.ExitStack() as stack:
         named = manifest.scheduler_address
         if named and (address == named or (not address and local_server(named))):
@@ -129,7 +131,9 @@ def _explained(
     return _explanation(run, manifest, target, result, rerun, top)
 
 
-def _created_bound(run: RunDirectory, target: ExplainTarget, top: int) -> PodExplanation:
+def _created_bound(
+    run: RunDirectory, manifest: Manifest, target: ExplainTarget, top: int
+) -> PodExplanation:
     return PodExplanation(
         run=str(run.path),
         start_ns=target.start_ns,
@@ -140,7 +144,7 @@ def _created_bound(run: RunDirectory, target: ExplainTarget, top: int) -> PodExp
         node=target.life.node_name,
         eviction=eviction_of(target.eviction, top) if target.eviction is not None else None,
         rejection=_rejection(run, target),
-        afterwards=_afterwards(target, top),
+        afterwards=_afterwards(run, manifest, target, top),
     )
 
 
@@ -227,7 +231,7 @@ def _explanation(
         ),
         eviction=eviction_of(target.eviction, top) if target.eviction is not None else None,
         rejection=_rejection(run, target),
-        afterwards=_afterwards(target, top),
+        afterwards=_afterwards(run, manifest, target, top),
         notes=tuple(_notes(manifest, rerun.implementation, bind, len(evaluation.nodes))),
     )
 
@@ -246,9 +250,20 @@ def _rejection(run: RunDirectory, target: ExplainTarget) -> RejectionReason | No
     return rejection_of(target.rejection, owner, replacement)
 
 
-def _afterwards(target: ExplainTarget, top: int) -> tuple[LaterDecision, ...]:
+def _afterwards(
+    run: RunDirectory, manifest: Manifest, target: ExplainTarget, top: int
+) -> tuple[LaterDecision, ...]:
     after = target.entry.sequence if target.entry is not None else 0
-    return tuple(islice(later_decisions(target.life.entries, after), top))
+    told = later_decisions(target.life.entries)
+    if manifest.configuration.get("autoscaler"):
+        scaling = scale_ups(run, target.life.uid)
+        told = heapq.merge(told, scaling, key=lambda one: one[0].sequence)
+    later = (
+        LaterDecision(at_ns=entry.time_ns, what=what)
+        for entry, what in told
+        if entry.sequence > after
+    )
+    return tuple(islice(later, top))
 
 
 def _notes(

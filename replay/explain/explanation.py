@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from replay.explain.scale_ups import no_scale_up
 from replay.trace.criteria import criterion_in_logs
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import meta_pb2
@@ -35,6 +36,13 @@ _CODES = {
     scheduler_pb2.VERDICT_CODE_UNSCHEDULABLE: "Unschedulable",
     scheduler_pb2.VERDICT_CODE_UNSCHEDULABLE_AND_UNRESOLVABLE: "UnschedulableAndUnresolvable",
     scheduler_pb2.VERDICT_CODE_PENDING: "Pending",
+}
+
+
+_STEPS = {
+    "started": "started on {0.node_name}",
+    "finished": "ended: {0.phase}",
+    "removed": "removed: {0.cause}",
 }
 
 
@@ -473,12 +481,14 @@ def _ranked(place: eviction_pb2.RankedPod) -> PodRank:
     )
 
 
-def later_decisions(entries: Iterable[trace_pb2.Decision], after: int) -> Iterator[LaterDecision]:
-    """Yield what the entries after the one numbered `after` say of a pod."""
+def later_decisions(
+    entries: Iterable[trace_pb2.Decision],
+) -> Iterator[tuple[trace_pb2.Decision, str]]:
+    """Yield entries of a pod that say more than that it was tried, each as a sentence."""
     for entry in entries:
-        what = _later(entry.observed) if entry.sequence > after else ""
+        what = _later(entry.observed)
         if what:
-            yield LaterDecision(at_ns=entry.time_ns, what=what)
+            yield entry, what
 
 
 def _broken(violations: Iterable[trace_pb2.Violation]) -> str:
@@ -505,13 +515,11 @@ def _later(observed: trace_pb2.Observed) -> str:
         case "invalid_preemption":
             broken = observed.invalid_preemption.violations
             return f"its preemption breaks rules: {_broken(broken)}"
+        case "no_scale_up":
+            return no_scale_up(observed.no_scale_up)
         case "rejected":
             rejected = observed.rejected
             return f"rejected by the kubelet of {rejected.node_name}: {rejected.message}"
-        case "started":
-            return f"started on {observed.started.node_name}"
-        case "finished":
-            return f"ended: {observed.finished.phase}"
-        case "removed":
-            return f"removed: {observed.removed.cause}"
+        case "started" | "finished" | "removed" as kind:
+            return _STEPS[kind].format(getattr(observed, kind))
     return ""

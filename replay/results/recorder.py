@@ -35,6 +35,7 @@ from replay.results.spans.rounds import (
     RoundSpansState,
 )
 from replay.results.summary.tally import Tally
+from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.journal import FailedAttempt
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -92,9 +93,11 @@ class Recorder:
         seed: int = 0,
         wall_clock: bool = False,
         position: RecorderPosition | None = None,
+        autoscaling: Autoscaling | None = None,
     ) -> None:
         self.tally = Tally() if position is None else position.tally
         self.wall_ns = 0
+        self._autoscaling = autoscaling
         self._run = run
         self._decision_log = run.decision_log()
         self._round_log = run.round_log()
@@ -202,6 +205,8 @@ class Recorder:
         self.tally.sent(round_)
         for event in round_.events:
             self.tally.workloads.sent(event)
+            if self._autoscaling is not None:
+                self.tally.scaling.sent(event, self._autoscaling)
             match event.WhichOneof("event"):
                 case "add":
                     if event.add.HasField("pod"):

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from operator import eq, ge, gt, le, lt, ne
 
-from replay.results.summary.figures import FIGURES, LOCAL_STORAGE, RESOURCE, SIGNALS
+from replay.results.summary.figures import FIGURES, GROUP, LOCAL_STORAGE, RESOURCE, SIGNALS
 from replay.whatif.facts import Described, RunFacts
 
-EXACT_LABELS = frozenset({"signal", RESOURCE})
-"""Labels that choose a signal or a resource in place of pods."""
+EXACT_LABELS = frozenset({"signal", RESOURCE, GROUP})
+"""Labels that choose a signal, a resource or a node group in place of pods."""
 OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
     "==": eq,
     "!=": ne,
@@ -177,7 +177,8 @@ def figure_value(
 ) -> float | None:
     """Return a figure, one of FIGURES, of the pods that meet all conditions.
 
-    None is a figure without a value. Raises FigureError for a resource that no node has.
+    None is a figure without a value. Raises FigureError for a resource that no node has, and for an
+    unknown node group.
     """
     chosen = (
         [condition.value for condition in conditions if condition.label in EXACT_LABELS] or [""]
@@ -185,6 +186,9 @@ def figure_value(
     filters = [condition for condition in conditions if condition.label not in EXACT_LABELS]
     if RESOURCE in FIGURES[name].labels:
         _check_resource(run, name, chosen)
+    if GROUP in FIGURES[name].labels and chosen and chosen not in run.scaling.names:
+        groups = ", ".join(run.scaling.names) or "none"
+        raise FigureError(f"{name}: there is no node group {chosen!r}; there are {groups}")
     population = run.population(lambda one: all(meets(one, condition) for condition in filters))
     value = FIGURES[name].of(population, chosen)
     return None if value is None else float(value)

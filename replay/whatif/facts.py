@@ -9,18 +9,21 @@ StatefulSet's do, are one here, so that pods of two runs pair by namespace and n
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 
+from replay.autoscaling.file import of_configuration
 from replay.results.run.cluster import ChangeType, ClusterState, ObjectChange
 from replay.results.run.directory import RunDirectory
-from replay.results.summary.figures import FIGURES, RESOURCE, DecisionCounts, Population
+from replay.results.summary.figures import FIGURES, GROUP, RESOURCE, DecisionCounts, Population
+from replay.results.summary.scaling import ScaledGroup, ScalingTally
 from replay.results.workloads.tally import WorkloadTally
 from replay.results.workloads.verdict import Numbers, WorkloadVerdict
 from replay.results.workloads.workload import Workload
 from replay.whatif.occupancy import Occupancy, OccupancyMeter
 from replay.whatif.window import time_of
+from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -101,13 +104,41 @@ def _anything(_: Described) -> bool:
     return True
 
 
+@dataclass(frozen=True, slots=True)
+class Scaling:
+    """The node groups of a run, by name."""
+
+    groups: Mapping[str, ScaledGroup] = field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the groups."""
+        return tuple(self.groups)
+
+    def node_ns(self, group: str) -> int:
+        """Return the time of all nodes of a group together."""
+        return self.groups[group].node_ns
+
+    def cost(self, group: str) -> float | None:
+        """Return what a group's nodes cost, or all groups' with a price for ""."""
+        costs = [one.cost for one in self._chosen(group) if one.cost is not None]
+        return sum(costs) if costs else None
+
+    def count(self, name: str, group: str) -> int:
+        """Return a count of a group, or of all groups for ""."""
+        return sum(getattr(one, name) for one in self._chosen(group))
+
+    def _chosen(self, group: str) -> Iterable[ScaledGroup]:
+        return (self.groups[group],) if group else self.groups.values()
+
+
 @dataclass(slots=True, kw_only=True)
 class RunFacts:
     """The pods of a run by key; allocatable and allocated at its end by resource.
 
     refused: pods without a controller that were refused, by key. workloads: those at the run's end,
     by name. nodes: the names of all nodes that there were. refusals: decisions that were refused
-    for a mistake of the scheduler. occupancy: of its nodes over its time.
+    for a mistake of the scheduler. occupancy: of its nodes over its time. scaling: the node groups.
     """
 
     start_ns: int = 0
@@ -119,6 +150,7 @@ class RunFacts:
     allocatable: Counter[str] = field(default_factory=Counter)
     allocated: Counter[str] = field(default_factory=Counter)
     occupancy: Occupancy = field(default_factory=Occupancy)
+    scaling: Scaling = field(default_factory=Scaling)
     refusals: int = 0
 
     def waits_so_far_ns(self, pod: PodFacts) -> Iterator[int]:
@@ -184,6 +216,7 @@ class RunFacts:
             waits_so_far_ns=[wait for pod in pods for wait in self.waits_so_far_ns(pod)],
             work_lost_s=sum(pod.work_lost_ns for pod in pods) / _S,
             occupancy=self.occupancy,
+            scaling=self.scaling,
             allocatable=self.allocatable,
             allocated=self.allocated,
         )
@@ -191,6 +224,8 @@ class RunFacts:
 
 def all_figures(run: RunFacts) -> dict[str, float | None]:
     """Return every figure of all pods; one of resources once for each that nodes have.
+
+    One of node groups comes for all of them, and for each.
 
     None stands for a figure without a value, such as a wait where no pod was bound.
     """
@@ -200,6 +235,8 @@ def all_figures(run: RunFacts) -> dict[str, float | None]:
     for name, figure in FIGURES.items():
         if RESOURCE not in figure.labels:
             figures[name] = figure.of(everything, "")
+            for group in run.scaling.names if GROUP in figure.labels else ():
+                figures[f"{name}{{{GROUP}={group}}}"] = figure.of(everything, group)
             continue
         for resource in resources:
             figures[f"{name}{{{RESOURCE}={resource}}}"] = figure.of(everything, resource)
@@ -217,12 +254,20 @@ def read_facts(run: RunDirectory, length_ns: int | None = None) -> RunFacts:
     facts, workloads = RunFacts(start_ns=time.start_ns, end_ns=end_ns), WorkloadTally()
     for event in _object_events(run, end_ns):
         workloads.object_changed(event)
-    lives = _read_rounds(run, facts, workloads)
+    manifest = run.manifest()
+    autoscaling = of_configuration(manifest.configuration, manifest.seed)
+    scaling = ScalingTally()
+    lives = _read_rounds(run, facts, workloads, scaling, autoscaling)
     for decision in run.decisions():
         if decision.time_ns > end_ns:
             break
         facts.refusals += bool(decision.refusal_cause)
+        if not decision.refused:
+            scaling.decided(decision.observed)
         _note_decision(facts, lives, decision, workloads)
+    if autoscaling is not None:
+        groups = scaling.groups(autoscaling, facts.end_ns)
+        facts.scaling = Scaling({group.group: group for group in groups})
     for pod in facts.pods.values():
         life = lives.get(pod.uid)
         pod.deletions += pod.terminates and not (life is not None and life.preempted)
@@ -279,12 +324,20 @@ class _Life:
     preempted: bool = False
 
 
-def _read_rounds(run: RunDirectory, facts: RunFacts, workloads: WorkloadTally) -> dict[str, _Life]:
+def _read_rounds(
+    run: RunDirectory,
+    facts: RunFacts,
+    workloads: WorkloadTally,
+    scaling: ScalingTally,
+    autoscaling: Autoscaling | None,
+) -> dict[str, _Life]:
     """Read a run's history; return the lives of its pods by UID."""
     state, lives = ClusterState(), dict[str, _Life]()
     meter = OccupancyMeter(state, start_ns=facts.start_ns, end_ns=facts.end_ns)
     for event in _events(run, facts.end_ns):
         workloads.sent(event)
+        if autoscaling is not None:
+            scaling.sent(event, autoscaling)
         meter.reach(event.time_ns)
         change = state.take(event)
         if change is None:

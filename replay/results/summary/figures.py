@@ -32,6 +32,8 @@ SIGNALS = (
 
 Source: kubernetes v1.34 pkg/kubelet/eviction/api/types.go.
 """
+GROUP = "group"
+"""The label of figures of node groups, which may do without it."""
 RESOURCE = "resource"
 """The label of figures of one resource, which need it."""
 WORKLOAD_LABELS = ("priority", "class", "namespace", "workload", "kind")
@@ -112,6 +114,19 @@ class DecisionCounts:
         return self.decisions["preempted"]
 
 
+class ScalingFigures(Protocol):
+    """The node groups of a run; replay.whatif.facts has them."""
+
+    def node_ns(self, group: str) -> int:
+        """Return the time of all nodes of a group together."""
+
+    def cost(self, group: str) -> float | None:
+        """Return what a group's nodes cost, or all groups' with a price for ""."""
+
+    def count(self, name: str, group: str) -> int:
+        """Return a count of replay.results.summary.scaling.ScaledGroup; of all groups for ""."""
+
+
 class OccupancyFigures(Protocol):
     """How full nodes were over time; replay.whatif.occupancy measures it."""
 
@@ -146,7 +161,7 @@ class Population:
     waits for a node at the end, how long it has. waits_so_far_ns: all of these, and the waits of
     pods that went without a node. With a scheduling gate a pod does not wait. work_lost_s: how long
     preempted pods had run. allocatable: what the nodes have; allocated: what their pods request;
-    cpu in thousandths. occupancy: how full the nodes were over time.
+    cpu in thousandths. occupancy: how full the nodes were over time. scaling: the node groups.
     """
 
     pods: int
@@ -164,10 +179,14 @@ class Population:
     allocatable: Mapping[str, int]
     allocated: Mapping[str, int]
     occupancy: OccupancyFigures
+    scaling: ScalingFigures
 
 
 Measure = Callable[[Population, str], float | None]
-"""Returns a figure of some pods, None if it has no value; the text is a signal or a resource."""
+"""Returns a figure of some pods, None if it has no value.
+
+The text is a signal, a resource or a node group.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +231,10 @@ def _mean(values: Sequence[float]) -> float | None:
 def _allocated(population: Population, resource: str) -> float:
     allocatable = population.allocatable.get(resource, 0)
     return 100.0 * population.allocated.get(resource, 0) / allocatable if allocatable else 0.0
+
+
+def _scaled(name: str) -> Measure:
+    return lambda p, group: p.scaling.count(name, group)
 
 
 FIGURES: Mapping[str, Figure] = {
@@ -370,12 +393,30 @@ FIGURES: Mapping[str, Figure] = {
         missing="no pod requests it, or no time passed",
     ),
     "node_hours": Figure(
-        "the time of all nodes together", "h", lambda p, _: p.occupancy.nodes_ns / _HOUR, labels=()
+        "the time of all nodes together, or of a node group's",
+        "h",
+        lambda p, group: (p.scaling.node_ns(group) if group else p.occupancy.nodes_ns) / _HOUR,
+        labels=(GROUP,),
     ),
     "empty_node_hours": Figure(
         "the part of it in which nodes ran no pod but those of DaemonSets and mirror pods",
         "h",
         lambda p, _: p.occupancy.empty_ns / _HOUR,
         labels=(),
+    ),
+    "cost": Figure(
+        "what the nodes of the node groups cost by the prices of --autoscaler's file, from the "
+        "request for each on",
+        "",
+        lambda p, group: p.scaling.cost(group),
+        labels=(GROUP,),
+        missing="no node group has a price",
+    ),
+    "scale_ups": Figure(
+        "how often the autoscaler increased a node group", "", _scaled("scale_ups"), labels=(GROUP,)
+    ),
+    "nodes_added": Figure("nodes that the autoscaler added", "", _scaled("added"), labels=(GROUP,)),
+    "nodes_removed": Figure(
+        "nodes that the autoscaler removed", "", _scaled("removed"), labels=(GROUP,)
     ),
 }

@@ -13,8 +13,10 @@ from typing import Any
 from replay.results.durations import DurationHistogram, Quantiles
 from replay.results.summary.drains import DrainedNode
 from replay.results.summary.eviction_loops import EvictionLoop
+from replay.results.summary.scaling import ScaledGroup
 from replay.results.summary.tally import Tally
 from replay.results.workloads.verdict import WorkloadVerdict
+from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from services.telemetry.span import Delivery
 
 _NO_SERVICES: Mapping[str, str] = {}
@@ -152,7 +154,8 @@ class Summary:
     namespaces: those of the pods. services: where each ran, an address or how it was started.
     messages: those to the scheduler; one may hold a window of several rounds. windows: how many, by
     what ended them. unavailable: desired pods of workloads that are not ready at the end.
-    workloads: those that were not whole all the time, worst first.
+    workloads: those that were not whole all the time, worst first. node_groups: those that an
+    autoscaler scaled.
     """
 
     run: str
@@ -175,6 +178,7 @@ class Summary:
     waits: tuple[PriorityWait, ...]
     unavailable: int
     workloads: tuple[WorkloadVerdict, ...]
+    node_groups: tuple[ScaledGroup, ...]
     latencies: tuple[StepLatency, ...]
     spans: SpanCount
     notes: tuple[NoteCount, ...]
@@ -219,6 +223,7 @@ def summarize(
     windows_ended: Mapping[str, int] = _NO_WINDOWS,
     spans: Delivery,
     span_choice: str,
+    autoscaling: Autoscaling | None = None,
 ) -> Summary:
     """Return the summary of a run that has ended.
 
@@ -226,7 +231,8 @@ def summarize(
     notes: the journal's, by (kind, text). eviction_not_judged: why no eviction could be decided, ""
     where one could. services: where each service ran. warnings: the services', about their
     configuration. messages: how many were sent to the scheduler. windows_ended: those of several
-    rounds, by why the window ended. span_choice: as services.telemetry.span.Sampling prints it.
+    rounds, by why the window ended. autoscaling: the node groups, if any are scaled. span_choice:
+    as services.telemetry.span.Sampling prints it.
     """
     noted = Counter(notes)
     noted.update(("configuration", text) for text in warnings)
@@ -253,6 +259,9 @@ def summarize(
         waits=_waits(tally),
         unavailable=sum(workload.unavailable for workload in workloads),
         workloads=tuple(workload for workload in workloads if not workload.was_whole),
+        node_groups=tuple(tally.scaling.groups(autoscaling, max(end_ns, tally.last_ns)))
+        if autoscaling is not None
+        else (),
         latencies=tuple(
             StepLatency(step=name, pods=step.pods, wall=step.wall.quantiles())
             for name, step in sorted(tally.steps.items())

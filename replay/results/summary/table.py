@@ -17,11 +17,13 @@ from replay.results.durations import Quantiles
 from replay.results.run.manifest import EMBEDDED, IN_PROCESS
 from replay.results.summary.drains import DrainedNode
 from replay.results.summary.eviction_loops import EvictionLoop
+from replay.results.summary.scaling import ScaledGroup
 from replay.results.summary.summary import Decided, NamedCount, PriorityWait, Summary
 from replay.results.workloads.verdict import WorkloadVerdict
 from services.kube.yaml_scalars import written
 from services.terminal import counted, json_text, one_line
 
+_HOUR = 3600e9
 _SHOWN, _DRAINS_SHOWN = 5, 20
 WORKLOADS_SHOWN = 10
 FORMATS = ("table", "wide", "json", "yaml")
@@ -95,6 +97,20 @@ def _batches(summary: Summary) -> str:
 def _windows(summary: Summary) -> str:
     """Return how many messages the rounds were sent in, "" if each had its own."""
     return f" ({counted(summary.messages, 'message')})" if summary.windows else ""
+
+
+def _group_cells(_: Summary, group: ScaledGroup) -> Iterable[str]:
+    failed = f" ({group.failed:,} failed)" if group.failed else ""
+    return (
+        escape(group.group),
+        f"{group.first:,} -> {group.last:,}",
+        f"{group.peak:,}",
+        f"{group.min:,}-{group.max:,}",
+        f"{group.added:,}{failed}",
+        f"{group.removed:,}",
+        f"{group.node_ns / _HOUR:,.2f}",
+        "-" if group.cost is None else f"{group.cost:,.2f}",
+    )
 
 
 def _decided(summary: Summary) -> list[tuple[str, int, str]]:
@@ -291,6 +307,14 @@ _LISTINGS = (
         items=lambda summary: summary.decided.drains,
         cells=_drain_cells,
         shown=_DRAINS_SHOWN,
+    ),
+    _Listing(
+        columns=(
+            "NODE GROUP",
+            *right_aligned("NODES", "PEAK", "MIN-MAX", "ADDED", "REMOVED", "NODE-HOURS", "COST"),
+        ),
+        items=lambda summary: summary.node_groups,
+        cells=_group_cells,
     ),
     _Listing(
         columns=("WORKLOAD", "READY", "LEAST", "BELOW ITS BUDGET", "BELOW DESIRED"),

@@ -12,6 +12,7 @@ from replay.results.run.decision_log import Steps, pods_of
 from replay.results.summary.drains import DrainedNodes
 from replay.results.summary.eviction_loops import EvictionLoops
 from replay.results.summary.figures import LOCAL_STORAGE, DecisionCounts
+from replay.results.summary.scaling import ScalingTally
 from replay.results.workloads.tally import WorkloadTally
 from replay.world.journal import FailedAttempt
 from reprieve.kube.v1beta1 import pod_pb2
@@ -58,7 +59,7 @@ class Tally(DecisionCounts):
     preempted_priorities: victims by (preemptor's priority, victim's priority).
     waiting: the pods that have no node now, gated ones too, by UID. refused_alone: pods without a
     controller that admission refused and that do not exist, by namespace/name.
-    workloads: how whole each workload is and was.
+    workloads: how whole each workload is and was. scaling: the node groups, where there are any.
     """
 
     first_ns: int | None = None
@@ -80,6 +81,7 @@ class Tally(DecisionCounts):
     loops: EvictionLoops = field(default_factory=EvictionLoops)
     drains: DrainedNodes = field(default_factory=DrainedNodes)
     workloads: WorkloadTally = field(default_factory=WorkloadTally)
+    scaling: ScalingTally = field(default_factory=ScalingTally)
     waited_ns: dict[int, DurationHistogram] = field(default_factory=dict)
     waiting: dict[str, UnboundPod] = field(default_factory=dict)
     refused_alone: dict[str, None] = field(default_factory=dict)
@@ -208,6 +210,8 @@ class Tally(DecisionCounts):
                 self.loops.evicted(decision.time_ns, observed.object.uid, signal, node)
             case "node_drain":
                 self.drains.take(decision)
+            case "scaled_up" | "node_provisioned" | "node_removal":
+                self.scaling.decided(observed)
             case "refused" if observed.refused.HasField("owner"):
                 self.workloads.refused(observed.refused.owner.uid, observed.refused.pods)
             case "refused":

@@ -19,7 +19,11 @@ from replay.hashing import KeyedRandom, object_uid
 from replay.world.api.cluster import Changed
 from replay.world.api.conditions import set_node_condition
 from replay.world.controller import Controller
-from replay.world.controllers.autoscaling.node_groups import Autoscaling, NodeGroup
+from replay.world.controllers.autoscaling.node_groups import (
+    GROUP_ANNOTATION,
+    Autoscaling,
+    NodeGroup,
+)
 from replay.world.controllers.node_lifecycle import NodeLifecycle
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
@@ -254,7 +258,7 @@ class Cloud(Controller):
             return
         instance.is_running = True
         self._last_made_ns = now_ns
-        self._nodes.put(now_ns, _new_node(now_ns, self._groups[group].template, name, key))
+        self._nodes.put(now_ns, _new_node(now_ns, self._groups[group], name, key))
         self._journal.node_provisioned(now_ns, name, group, took_ns)
 
 
@@ -267,16 +271,15 @@ def _made_id(group: str, name: str) -> str:
     return f"reprieve://{group}/{name}"
 
 
-def _new_node(
-    now_ns: int, template: node_pb2.Node, name: str, key: str
-) -> object_pb2.KubernetesObject:
+def _new_node(now_ns: int, group: NodeGroup, name: str, key: str) -> object_pb2.KubernetesObject:
     """Return the node of an instance, which is ready."""
     message = object_pb2.KubernetesObject()
     node = message.node
-    node.CopyFrom(template)
+    node.CopyFrom(group.template)
     meta = node.metadata
     meta.name, meta.uid = name, object_uid("Node", "", name)
     meta.labels[LABEL_HOSTNAME] = name
+    meta.annotations[GROUP_ANNOTATION] = group.name
     set_time(meta.creation_timestamp, now_ns)
     node.spec.provider_id = key
     set_node_condition(node.status, "Ready", "True", now_ns, "KubeletReady", "")

@@ -1,6 +1,7 @@
 """Node groups as a run has them: sizes, the node that new ones are made like, prices, delays.
 
-A node of the trace is of the first group that picks it, by its labels or by its name.
+A node that the cloud has made is of the group that its annotation names; a node of the trace of the
+first group that picks it, by its labels or by its name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from reprieve.autoscaler.v1beta1 import autoscaler_pb2
 from reprieve.kube.v1beta1 import node_pb2
 from services.kube.time import SECOND_NS
 
+GROUP_ANNOTATION = "reprieve/node-group"
+"""The annotation of a node that the cloud has made: its group."""
 SCAN_INTERVAL_NS = 10 * SECOND_NS
 """The default of the flag --scan-interval."""
 
@@ -55,5 +58,8 @@ class Autoscaling:
     scan_interval_ns: int = SCAN_INTERVAL_NS
 
     def group_of(self, node: node_pb2.Node) -> NodeGroup | None:
-        """Return the group that a node of the trace is in, None for a node of no group."""
+        """Return the group that a node is in, None for a node of no group."""
+        made_for = node.metadata.annotations.get(GROUP_ANNOTATION)
+        if made_for is not None:
+            return next((group for group in self.groups if group.name == made_for), None)
         return next((group for group in self.groups if group.picks(node)), None)
