@@ -224,6 +224,53 @@ def _with_extender(chance: random.Random, folder: Path) -> list[str]:
     )
 
 
+def scaled_groups() -> str:
+    """Return a file of node groups for generated nodes, which come and go within minutes."""
+    flags = (
+        "scale-down-unneeded-time: 1m, scale-down-delay-after-add: 1m, "
+        "unremovable-node-recheck-timeout: 1m, max-drain-parallelism: 3"
+    )
+    zones = "topology.kubernetes.io/zone"
+    return f"""
+flags: {{{flags}}}
+groups:
+- name: a
+  min: 1
+  max: 12
+  nodes: {{labels: {{{zones}: zone-1}}}}
+  price: 0.5
+  provisioningDelay: 40s
+  template:
+    metadata: {{labels: {{{zones}: zone-1}}}}
+    status: {{capacity: {{cpu: "8", memory: 32Gi, pods: "40"}}}}
+- name: b
+  min: 0
+  max: 6
+  nodes: {{labels: {{{zones}: zone-2}}}}
+  template:
+    metadata: {{labels: {{{zones}: zone-2}}}}
+    status: {{capacity: {{cpu: "16", memory: 64Gi, pods: "110"}}}}
+"""
+
+
+def _scaled(chance: random.Random, folder: Path) -> list[str]:
+    """Return few nodes for many pods, with an autoscaler some of whose nodes cannot be made."""
+    path = folder / "groups.yaml"
+    path.write_text(scaled_groups(), encoding="utf-8")
+    trace = generated(
+        folder,
+        seed=chance.randrange(1000),
+        nodes=6,
+        pods=500,
+        deployments=5,
+        budgets=4,
+        service_time="90s",
+        window="8m",
+    )
+    failures = ["--model", "node-failures=20%"]
+    return [*trace, "--autoscaler", str(path), "--until", "30m", *failures]
+
+
 _KINDS: Sequence[Callable[[random.Random, Path], list[str]]] = (
     _tiers,
     _manifests,
@@ -236,6 +283,7 @@ _KINDS: Sequence[Callable[[random.Random, Path], list[str]]] = (
     _bundled,
     everything_under_way,
     _everything_in_process,
+    _scaled,
 )
 KINDS = len(_KINDS)
 """The number of kinds; as many consecutive seeds have each of them."""

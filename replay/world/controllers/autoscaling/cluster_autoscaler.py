@@ -39,7 +39,7 @@ from services.kube.time import HOUR_NS, SECOND_NS
 from services.kube.workloads import WORKLOAD_KINDS
 
 PATIENCE_NS = HOUR_NS
-"""How long failing scale-ups for the same pods keep a replay running."""
+"""How long scale-ups that all fail keep a replay running."""
 _TIMED = frozenset({"NotUnneededLongEnough", "NotUnreadyLongEnough"})
 _FIELDS = {kind: field for field, kind in WORKLOAD_KINDS.items()}
 _REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "Job"})
@@ -78,6 +78,7 @@ class ClusterAutoscaler(Controller):
     `_pods`, `_nodes`, `_owners` have changed since the last step. `_sent_pods` and `_sent_nodes`
     are the versions that the service has, the former by UID with the pod's key. `_removing` are the
     nodes being removed, with their groups, `_failed` those whose removal has failed.
+    `_failing_since_ns`: since when all scale-ups have failed, None if none has.
     """
 
     watches = frozenset({"DaemonSet"})
@@ -99,8 +100,7 @@ class ClusterAutoscaler(Controller):
     _removing: dict[str, str]
     _failed: dict[str, None]
     _unneeded: dict[str, int]
-    _helped: list[str]
-    _helped_since_ns: int
+    _failing_since_ns: int | None
     _refusals: dict[str, trace_pb2.NoScaleUp]
     _asked: dict[str, list[str]]
 
@@ -437,9 +437,9 @@ class ClusterAutoscaler(Controller):
 
     def _leads_on(self, now_ns: int, report: autoscaler_pb2.ScanReport) -> bool:
         """Return whether a later scan may do more though nothing else happens."""
-        helped = list(report.pods_to_help)
-        if helped != self._helped:
-            self._helped, self._helped_since_ns = helped, now_ns
+        made_ns, failing_ns = self._cloud.last_made_ns, self._failing_since_ns
+        if report.backoff and (failing_ns is None or failing_ns < made_ns):
+            self._failing_since_ns = now_ns
         if self._cloud.has_upcoming or self._removing or report.scale_up.result == "InCooldown":
             return True
         reasons = {node.node_name: node.reason for node in report.unremovable}
@@ -449,10 +449,9 @@ class ClusterAutoscaler(Controller):
             for node in report.unneeded
         ):
             return True
-        if not (helped and report.backoff):
+        if self._failing_since_ns is None or not (report.pods_to_help and report.backoff):
             return False
-        since_ns = max(self._helped_since_ns, self._cloud.last_made_ns)
-        if now_ns - since_ns < PATIENCE_NS:
+        if now_ns - self._failing_since_ns < PATIENCE_NS:
             return True
         self._journal.notes["autoscaler", _TRIED_LONG] = 1
         return False
