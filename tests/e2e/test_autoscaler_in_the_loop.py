@@ -397,6 +397,40 @@ def test_look_ahead_changes_no_decision(
     assert scaled(folder, "plain") == log
 
 
+def test_no_round_is_sent_ahead_of_a_scan_of_its_own_instant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pods come when scans and deletions are due, and a second later.
+
+    The first round of such an instant does not know what the autoscaler will do at its end.
+    """
+    pods = (
+        "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,"
+        "deletion_time,scheduled_time\n"
+    )
+    for number in range(120):
+        at_s = 5 * (number // 2) + number % 2
+        pods += f"p{number},2000,1024,0,0,,LS,Running,{at_s},{at_s + 12 + number % 7},{at_s}\n"
+    nodes = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(
+        f"n{number},4000,16384,0,\n" for number in range(6)
+    )
+    (tmp_path / "pods.csv").write_text(pods, encoding="utf-8")
+    (tmp_path / "nodes.csv").write_text(nodes, encoding="utf-8")
+    flags = "flags: {scale-down-unneeded-time: 1m, scale-down-delay-after-add: 1m}\n"
+    names = {"names": [f"n{number}" for number in range(6)]}
+    group = {"name": "a", "min": 3, "max": 6, "copy": "n0", "nodes": names}
+    text = flags + "groups: [" + orjson.dumps(group).decode() + "]"
+    (tmp_path / "g.yaml").write_text(text, encoding="utf-8")
+    logs = []
+    for name in ("ahead", "plain"):
+        arguments = ["nodes.csv", "pods.csv", "--openb-timed", "--autoscaler", "g.yaml", "-q"]
+        reprieve(tmp_path, "replay", *arguments, "--run", name)
+        logs.append((tmp_path / name / "decisions.jsonl").read_bytes())
+        monkeypatch.setattr(runner, "LookAhead", ClosedDoor)
+    assert logs[0] == logs[1]
+    assert b'"step":"Deleted"' in logs[0]
+
+
 def test_limits_hold_and_every_node_can_be_explained(busy: tuple[Path, bytes]) -> None:
     """A group never has more nodes than its maximum, nor fewer than its minimum."""
     folder, log = busy

@@ -142,7 +142,7 @@ class ClusterAutoscaler(Controller):
     def reconcile(self, _now_ns: int, changed: Changed) -> None:
         """Keep what has changed for the next step; the next scan may lead to something then."""
         self._keep(changed)
-        if self._started and (changed.pods or changed.nodes):
+        if self._started and not self._scan_due and (changed.pods or changed.nodes):
             self._timeline.plan(self._next_scan_ns, ActionKind.SCAN, "")
 
     def _keep(self, changed: Changed) -> None:
@@ -156,6 +156,13 @@ class ClusterAutoscaler(Controller):
             self._scan_due = True
         else:
             self._work_due = True
+
+    def concerns(self, _pod: PodRecord) -> bool:
+        """Return whether a step is due at this instant, whose effects nobody can foresee.
+
+        Later ones are on the timeline, where look-ahead ends.
+        """
+        return self._scan_due or self._work_due
 
     def settle(self, now_ns: int) -> bool:
         """Start, do the background work that is due, or scan."""
