@@ -117,7 +117,7 @@ _TABLES = (
         columns=(
             *_AT,
             Column("kind", "VARCHAR", "what was decided, such as scheduled or preempted"),
-            Column("object_kind", "VARCHAR", "Pod or Node"),
+            Column("object_kind", "VARCHAR", "Pod, Node or NodeGroup"),
             *_POD,
             Column("node_name", "VARCHAR", "the node that it is about"),
             Column("detail", "VARCHAR", "message, reason, phase, cause or condition"),

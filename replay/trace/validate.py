@@ -23,7 +23,9 @@ CONTROLLERS = (
     "cron_job",
 )
 """The kinds of controllers that make pods, by their fields of KubernetesObject."""
-_NO_NODES = "no node is added for pods that fit on none, and none is removed"
+_NO_NODES = (
+    "no node is added for pods that fit on none, and none is removed, unless --autoscaler does so"
+)
 _ACTORS = {
     "cluster-autoscaler": _NO_NODES,
     "karpenter": _NO_NODES,

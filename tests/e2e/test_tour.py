@@ -26,6 +26,7 @@ PAGES = {
     "upgrade.md": 8,
     "determinism.md": 3,
     "get.md": 9,
+    "autoscaler.md": 6,
 }
 """Each page with a number of commands that it has at least."""
 SHELL = ("sed ", "cmp ")

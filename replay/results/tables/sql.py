@@ -40,6 +40,15 @@ _OBSERVED = {
     "made": f"STRUCT(owner {_REFERENCE}, ordinal BIGINT)",
     "refused": f"STRUCT(owner {_REFERENCE}, message VARCHAR, pods INTEGER)",
     "nodeDrain": "STRUCT(step VARCHAR, tookNs BIGINT, evicted INTEGER, message VARCHAR)",
+    "scaledUp": (
+        f"STRUCT(fromSize INTEGER, toSize INTEGER, nodeNames VARCHAR[], pods {_REFERENCE}[])"
+    ),
+    "nodeProvisioned": ('STRUCT("group" VARCHAR, elapsedDurationNs BIGINT, message VARCHAR)'),
+    "nodeRemoval": (
+        f'STRUCT(step VARCHAR, "group" VARCHAR, unneededSinceTimeNs BIGINT, pods {_REFERENCE}[], '
+        "message VARCHAR)"
+    ),
+    "noScaleUp": 'STRUCT(groups STRUCT("group" VARCHAR, reasons VARCHAR[])[])',
 }
 _FROM_THE_LOG = frozenset(
     {
@@ -171,6 +180,19 @@ SELECT *,
         WHEN 'removed' THEN o.removed.cause
         WHEN 'conditionChanged' THEN o.conditionChanged."type" || '=' || o.conditionChanged.status
         WHEN 'nodeDrain' THEN concat_ws(': ', o.nodeDrain.step, o.nodeDrain.message)
+        WHEN 'scaledUp' THEN concat(
+            'from ', coalesce(o.scaledUp.fromSize, 0), ' to ', o.scaledUp.toSize, ' nodes'
+        )
+        WHEN 'nodeProvisioned' THEN concat_ws(
+            ': ', o.nodeProvisioned."group", o.nodeProvisioned.message
+        )
+        WHEN 'nodeRemoval' THEN concat_ws(': ', o.nodeRemoval.step, o.nodeRemoval.message)
+        WHEN 'noScaleUp' THEN array_to_string(
+            list_transform(
+                o.noScaleUp.groups, lambda g: g."group" || ': ' || array_to_string(g.reasons, ', ')
+            ),
+            '; '
+        )
         WHEN 'made' THEN 'by ' || o.made.owner.kind || ' ' || o.made.owner.namespace || '/'
             || o.made.owner.name
         WHEN 'refused' THEN o.refused.message
