@@ -39,6 +39,9 @@ from services.typed import DataError
 _ALL = 100_000
 """Nodes and groups that explanations hold here: in effect all."""
 
+_ABOUT_GROUPS = frozenset({"scaled_up", "node_provisioned", "node_removal", "no_scale_up"})
+"""Decisions about node groups, by their fields of Observed."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Divergence:
@@ -267,11 +270,26 @@ def _of_node(
         yield from override_differences(*manifests, ("fail", "drain", "apply"))
 
 
+def _of_autoscaler(a: ComparedRun, b: ComparedRun, first: trace_pb2.Decision) -> Iterator[str]:
+    """Yield that the node groups differ, where the first difference is a decision about them."""
+    if first.observed.WhichOneof("observed") not in _ABOUT_GROUPS:
+        return
+    files = [run.run.manifest().configuration.get("autoscaler") for run in (a, b)]
+    if files[0] != files[1]:
+        without = " and ".join(name for name, file in zip("AB", files, strict=True) if not file)
+        yield (
+            f"{without} has no --autoscaler."
+            if without
+            else "The node groups, or the autoscaler's flags, differ: A and B have other files of "
+            "--autoscaler."
+        )
+
+
 def _or_unknown(
     reasons: Iterable[str], a: ComparedRun, b: ComparedRun, first: trace_pb2.Decision
 ) -> list[str]:
     """Return reasons; where there are none, that the cause is not known, and what inputs differ."""
-    sentences = list(reasons)
+    sentences = list(reasons) or list(_of_autoscaler(a, b, first))
     if sentences:
         return sentences
     observed = first.observed

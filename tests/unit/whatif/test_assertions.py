@@ -115,9 +115,13 @@ def test_a_check_of_a_figure_without_a_value_fails_and_says_why(operator: str) -
 
 
 def test_figures_without_a_value_are_none() -> None:
-    """Waits until a binding, where no pod was bound. Where no pod waits, the longest is 0 s."""
+    """Waits until a binding, where no pod was bound, and what no group costs.
+
+    Where no pod waits, the longest is 0 s.
+    """
     figures = all_figures(RunFacts())
     assert {name for name, value in figures.items() if value is None} == {
-        name for name in FIGURES if name.startswith("waited_")
+        *(name for name in FIGURES if name.startswith("waited_")),
+        "cost",
     }
     assert figures["still_waiting_max"] == figures["still_waiting_mean"] == 0
