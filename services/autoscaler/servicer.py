@@ -108,7 +108,8 @@ class AutoscalerServicer(autoscaler_service_pb2_grpc.AutoscalerServiceServicer):
         if answer is not None:
             return answer
         core, count = session.core, len(request.changes)
-        self._sessions.make_room(session, core.object_count, count, count)
+        adds = core.most_added(request.changes)
+        self._sessions.make_room(session, core.object_count, count, adds)
         changes = core.decode(request.changes)
         at_ns = session.at_ns
         has_step = request.HasField("step")

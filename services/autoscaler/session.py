@@ -63,10 +63,16 @@ class AutoscalerSession:
 
     @property
     def object_count(self) -> int:
-        """Return how many objects the session holds."""
+        """Return how many objects the session holds, nodes that are still to come included."""
         cluster = self.core.cluster
-        instances = sum(len(group.instances) for group in self.core.cloud.groups())
-        return len(cluster.by_name) + len(cluster.by_key) + instances
+        nodes = sum(max(len(it.instances), it.target) for it in self.core.cloud.groups())
+        return len(cluster.by_name) + len(cluster.by_key) + nodes
+
+    def most_added(self, changes: Sequence[service_pb.Change]) -> int:
+        """Return how many objects changes add at most: a scan simulates the nodes of a target."""
+        groups = (change.node_group for change in changes if change.HasField("node_group"))
+        nodes = sum(max(len(group.instances), group.target_size) for group in groups)
+        return len(changes) + nodes
 
     def decode(self, changes: Sequence[service_pb.Change]) -> list[Decoded]:
         """Return changes as values. Raises FieldError."""

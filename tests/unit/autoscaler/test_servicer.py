@@ -13,7 +13,14 @@ from reprieve.kube.v1beta1 import node_pb2, object_pb2, pod_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.autoscaler.servicer import AutoscalerServicer
 from services.kube.time import SECOND_NS
-from services.rpc.errors import FieldError, PreconditionError, RefusalError, TimeGoesBackwardsError
+from services.rpc.errors import (
+    FieldError,
+    LimitError,
+    PreconditionError,
+    RefusalError,
+    TimeGoesBackwardsError,
+)
+from services.rpc.limits import Limits
 from services.rpc.parts import PART_BYTES, merged
 from services.rpc.required import missing
 from tests.scrapes import samples
@@ -289,6 +296,21 @@ def test_a_session_with_a_wrong_flag_is_refused(flags: dict[str, str]) -> None:
         Client(**flags)
     assert isinstance(refused.value, FieldError)
     assert refused.value.field == "config.flags"
+
+
+def test_nodes_that_a_group_promises_count_as_objects() -> None:
+    """A scan simulates each: a target beyond the limit is refused, also in place of a small one."""
+    client = Client()
+    client.servicer = AutoscalerServicer(Limits(session_objects=100))
+    request = pb.CreateSessionRequest()
+    client.session = asyncio.run(client.servicer.CreateSession(request, NO_CONTEXT)).session_id
+    client.send(group(target=90, most=200), at_s=0, **START)
+    with pytest.raises(LimitError, match="session_objects=100"):
+        client.send(*(pending(str(number)) for number in range(20)))
+    with pytest.raises(LimitError, match="session_objects=100"):
+        client.send(group(target=2**31 - 1, most=2**31 - 1))
+    client.send(group(target=5), *(pending(str(number)) for number in range(4)))
+    client.send(*(pending(str(number)) for number in range(90)))
 
 
 def test_times_and_durations_of_64_bits_can_be_shown_and_saved() -> None:
