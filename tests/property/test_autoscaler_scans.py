@@ -13,6 +13,7 @@ from services.autoscaler.core.calls import Call, Calls, Done
 from services.autoscaler.core.groups import Instance, NodeGroup
 from services.autoscaler.core.objects import ClusterPod, ReplicaController
 from services.autoscaler.core.options import GroupOptions, Options
+from services.autoscaler.core.scale_down.kept_removals import KeptRemovals
 from services.autoscaler.core.scale_down.per_node import PerNode
 from services.kube.node import LABEL_HOSTNAME
 from services.kube.pod import Condition
@@ -61,6 +62,7 @@ def forget(autoscaler: Autoscaler) -> None:
     """Take from an autoscaler what only saves work."""
     planner = autoscaler.planner
     planner.emptiness, planner.measured, planner.moved = PerNode(), PerNode(), PerNode()
+    planner.kept = KeptRemovals()
 
 
 def apply(autoscaler: Autoscaler, change: Change, at_ns: int) -> None:

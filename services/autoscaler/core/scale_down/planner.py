@@ -32,6 +32,7 @@ from services.autoscaler.core.scale_down.drainability import (
     unchanged_until_ns,
 )
 from services.autoscaler.core.scale_down.eligibility import eligible
+from services.autoscaler.core.scale_down.kept_removals import KeptRemovals, Removal
 from services.autoscaler.core.scale_down.parallelism import number_registered
 from services.autoscaler.core.scale_down.per_node import PerNode, Timed
 from services.autoscaler.core.scale_down.reasons import Reason, Unremovable
@@ -49,7 +50,7 @@ from services.kube.time import SECOND_NS
 class Planner:
     """What is unneeded and what is unremovable, from scan to scan; see the module.
 
-    `emptiness`, `measured` and `moved` only save work: without them, all nodes are judged anew.
+    `emptiness`, `measured`, `moved` and `kept` only save work: without them, all is judged anew.
     """
 
     cloud: Cloud
@@ -61,6 +62,7 @@ class Planner:
     emptiness: PerNode[Emptiness] = field(default_factory=PerNode)
     measured: PerNode[Utilization | None] = field(default_factory=PerNode)
     moved: PerNode[PodsToMove] = field(default_factory=PerNode)
+    kept: KeptRemovals = field(default_factory=KeptRemovals)
     last_update_ns: int | None = None
     interval_ns_min: int | None = None
 
@@ -98,12 +100,23 @@ class Planner:
         draining = Draining(
             now_ns=now_ns, options=self.options, budgets=budgets, controllers=controllers
         )
+        self.kept.begin(
+            (
+                snapshot.version,
+                frozenset(destinations),
+                budgets.budgets,
+                tuple(budgets.remaining),
+                controllers.changes,
+            )
+        )
         removable: list[RemovableNode] = []
         alone = 0
         for node in judged.nodes:
             if alone >= self._limit():
                 break
-            result = self._simulate(snapshot, node.name, destinations, draining)
+            result = self.kept.repeated(node.name, self.hints, now_ns) or self._simulate(
+                snapshot, node.name, destinations, draining
+            )
             if isinstance(result, Unremovable):
                 until_ns = now_ns + self.options.unremovable_node_recheck_ns
                 self.unremovable.add(node.name, result, until_ns=until_ns)
@@ -147,6 +160,7 @@ class Planner:
         self, snapshot: ClusterSnapshot, name: str, destinations: set[str], draining: Draining
     ) -> RemovableNode | Unremovable:
         """Try to find a place for each of a node's pods, and leave them there if there is one."""
+        self.kept.show(snapshot)
         if name not in snapshot:
             return Unremovable(reason=Reason.NO_NODE_INFO)
         node = snapshot.node(name)
@@ -154,21 +168,28 @@ class Planner:
         if moved.blocking is not None:
             pod, why = moved.blocking
             return Unremovable(reason=Reason.BLOCKED_BY_POD, pod=pod.key, why=why)
+        now_ns, options = draining.now_ns, draining.options
+        until_ns = unchanged_until_ns(snapshot.pods_on(name), options, now_ns)
+        stamp = snapshot.stamp(name)
         snapshot.fork()
         placed = self.hints.place(
             snapshot,
-            _in_turn(snapshot, node, moved.unassigned(), draining.now_ns),
+            _in_turn(snapshot, node, moved.unassigned(), now_ns),
             is_acceptable=lambda other: other != name and other in destinations,
             stop_at_failure=True,
         )
         if len(placed) < len(moved.pods):
             snapshot.revert()
             return Unremovable(reason=Reason.NO_PLACE_TO_MOVE_PODS)
+        if snapshot.stamp(name) != stamp:
+            until_ns = now_ns  # the node was emptied, with a taint that has this time in it
         snapshot.remove(name)
         snapshot.commit()
-        return RemovableNode(
+        removable = RemovableNode(
             node=node, pods=tuple(moved.pods), on_completion=tuple(moved.on_completion)
         )
+        self.kept.add(Removal(removable=removable, placed=tuple(placed), until_ns=until_ns))
+        return removable
 
     def _pods_to_move(self, snapshot: ClusterSnapshot, name: str, draining: Draining) -> PodsToMove:
         budgets, controllers = draining.budgets, draining.controllers

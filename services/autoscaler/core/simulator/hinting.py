@@ -46,11 +46,20 @@ class HintingSimulator:
                 if name is None:
                     refused.add(pod)
             if name is not None:
-                self.current[_key(pod)] = name
+                self.keep(pod, name)
                 placed.append((pod, name))
             elif stop_at_failure:
                 break
         return placed
+
+    def hint(self, pod: ClusterPod) -> str | None:
+        """Return where the pod was placed in this scan or the last one."""
+        key = _key(pod)
+        return self.current.get(key) or self.old.get(key)
+
+    def keep(self, pod: ClusterPod, name: str) -> None:
+        """Note where the pod was placed."""
+        self.current[_key(pod)] = name
 
     def forget_old(self) -> None:
         """Forget the hints that were not used since this was called before."""
@@ -62,8 +71,7 @@ class HintingSimulator:
         pod: ClusterPod,
         is_acceptable: Callable[[str], bool] | None,
     ) -> str | None:
-        key = _key(pod)
-        name = self.current.get(key) or self.old.get(key)
+        name = self.hint(pod)
         if name is None or name not in snapshot:
             return None
         if is_acceptable is not None and not is_acceptable(name):

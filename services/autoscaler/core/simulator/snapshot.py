@@ -80,15 +80,18 @@ COPIES_MAX = 65_536
 
 
 class ClusterSnapshot:
-    """See the module. `last_place` is where the node that took the last pod stood in the list."""
+    """See the module. `last_place` is where the node that took the last pod stood in the list.
+
+    `version` is equal, at whatever times, only where all nodes and pods are the same in all.
+    """
 
     def __init__(self) -> None:
-        self.last_place = 0
+        self.last_place = self.version = 0
         self._filters = Snapshot()
         self._framework = Framework(self._filters)
         self._held: dict[str, _Held] = {}
         self._ranks: dict[str, int] = {}
-        self._journal: list[Undo] = []
+        self._journal: list[tuple[int, Undo]] = []
         self._forks: list[int] = []
         self._listing = _Listing([], np.zeros(0, dtype=np.int64), [])
         self._copies: dict[int, tuple[ClusterPod, Pod]] = {}
@@ -138,6 +141,7 @@ class ClusterSnapshot:
             name = pod.pod.node_name or pod.pod.nominated_node_name
             if name in by_node:
                 by_node[name].append(pod)
+        before = [*self._ranks], [held.stamp for held in self._held.values()]
         for name in [name for name in self._held if name not in wanted]:
             self._drop(name)
         for name, node in wanted.items():
@@ -155,6 +159,8 @@ class ClusterSnapshot:
         rows = np.array([self._row(name) for name in names], dtype=np.int64)
         self._listing = _Listing(names, rows, list(range(len(names))))
         self._journal.clear()
+        if before != (names, [held.stamp for held in self._held.values()]):
+            self.version = next(self._stamps)
 
     def fork(self) -> None:
         """Begin changes that can be undone."""
@@ -164,7 +170,8 @@ class ClusterSnapshot:
         """Undo all changes since the last fork."""
         begin = self._forks.pop()
         while len(self._journal) > begin:
-            self._journal.pop()()
+            self.version, undo = self._journal.pop()
+            undo()
 
     def commit(self) -> None:
         """Leave the changes since the last fork to the fork around it."""
@@ -330,7 +337,8 @@ class ClusterSnapshot:
 
     def _note(self, undo: Undo) -> None:
         if self._forks:
-            self._journal.append(undo)
+            self._journal.append((self.version, undo))
+        self.version = next(self._stamps)
 
     def _put(self, pod: ClusterPod, name: str) -> None:
         held, stamp = self._held[name], self._held[name].stamp
