@@ -15,6 +15,7 @@ import orjson
 from replay.errors import unwritable
 from replay.report.displaced import evictions, loops, oom_kills, preemptions
 from replay.report.load import latencies, pending, utilisation, waiting
+from replay.report.node_groups import node_groups
 from replay.report.nodes import fragmentation, node_timeline, reasons
 from replay.report.notes import notes
 from replay.report.section import Cell, ReportSection, ReportTables, open_source
@@ -50,6 +51,7 @@ SECTIONS = (
     utilisation,
     pending,
     waiting,
+    node_groups,
     reasons,
     preemptions,
     node_timeline,

@@ -306,6 +306,11 @@ _TABLES = (
                 "allocatable", "MAP(VARCHAR, BIGINT)", "all of it by resource; cpu in thousandths"
             ),
             Column("labels", "MAP(VARCHAR, VARCHAR)", "its labels at first"),
+            Column(
+                "node_group",
+                "VARCHAR",
+                "the node group that it is in; NULL: none, or the run scales no groups",
+            ),
         ),
     ),
     Table(

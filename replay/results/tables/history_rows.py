@@ -21,6 +21,7 @@ from replay.results.run.cluster import ChangeType, ClusterState, NodeUse, Object
 from replay.results.workloads.tally import WorkloadTally
 from replay.results.workloads.verdict import WorkloadVerdict
 from replay.world.api.pod_record import controller_of
+from replay.world.controllers.autoscaling.node_groups import Autoscaling, NodeGroup
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.node import Node
@@ -39,15 +40,24 @@ class HistoryRows:
     """Writes the rows that follow from a run's rounds.
 
     Free capacity is sampled every `sample_ns` of simulated time. `start_ns` is None if there was
-    no round. Each event is passed on to `workloads`.
+    no round. Each event is passed on to `workloads`. `autoscaling`: the node groups, if any are
+    scaled.
     """
 
-    def __init__(self, write: Write, workloads: WorkloadTally, *, sample_ns: int) -> None:
+    def __init__(
+        self,
+        write: Write,
+        workloads: WorkloadTally,
+        *,
+        sample_ns: int,
+        autoscaling: Autoscaling | None = None,
+    ) -> None:
         self.start_ns: int | None = None
         self.end_ns = 0
         self._write = write
         self._workloads = workloads
         self._sample_ns = sample_ns
+        self._autoscaling = autoscaling
         self._next_sample_ns = 0
         self._state = ClusterState()
 
@@ -86,7 +96,9 @@ class HistoryRows:
         elif isinstance(message, node_pb2.Node) and change.type is not ChangeType.MODIFIED:
             node = node_from_message(message)
             if change.type is ChangeType.ADDED:
-                self._write("nodes", _node_row(change.at_ns, node))
+                scaled = self._autoscaling
+                group = None if scaled is None else scaled.group_of(message)
+                self._write("nodes", _node_row(change.at_ns, node, group))
                 return
             for resource in node.allocatable:
                 row = {"at_ns": change.at_ns, "node_name": node.name, "resource": resource}
@@ -153,7 +165,7 @@ def workload_row(place: int, verdict: WorkloadVerdict) -> dict[str, Any]:
     return row
 
 
-def _node_row(at_ns: int, node: Node) -> dict[str, Any]:
+def _node_row(at_ns: int, node: Node, group: NodeGroup | None) -> dict[str, Any]:
     return {
         "node_name": node.name,
         "added_ns": at_ns,
@@ -161,6 +173,7 @@ def _node_row(at_ns: int, node: Node) -> dict[str, Any]:
         "memory_bytes": node.allocatable.get(MEMORY, 0),
         "allocatable": dict(sorted(node.allocatable.items())),
         "labels": dict(sorted(node.labels.items())),
+        "node_group": None if group is None else group.name,
     }
 
 

@@ -22,6 +22,7 @@ from typing import Any, Self, TypeVar
 import duckdb
 import orjson
 
+from replay.autoscaling.file import of_configuration
 from replay.errors import DISK, OutputError, RunError, unwritable
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DECISIONS, TABLES_DRAFT
@@ -135,11 +136,16 @@ def _write_drafts(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draf
         for recorded in run.object_rounds():
             for event in recorded.events:
                 workloads.object_changed(event)
-        rows = HistoryRows(write, workloads, sample_ns=max(1, (last - first) // _SAMPLES))
+        manifest = run.manifest()
+        rows = HistoryRows(
+            write,
+            workloads,
+            sample_ns=max(1, (last - first) // _SAMPLES),
+            autoscaling=of_configuration(manifest.configuration, manifest.seed),
+        )
         rows.take(run.rounds())
         for owner_uid, pods in connection.execute(REFUSED_BY_OWNER).fetchall():
             workloads.refused(owner_uid, pods)
-        manifest = run.manifest()
         end_ns = max(rows.end_ns, last, manifest.end_ns)
         for place, verdict in enumerate(workloads.verdicts(end_ns), 1):
             write("workloads", workload_row(place, verdict))
