@@ -6,6 +6,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 
 from replay.report.load import BOUND, CAPACITY, PENDING, RESOURCES
+from replay.report.node_groups import ALL_NODES, OF_GROUP
 from replay.report.notes import notes_of_two
 from replay.report.page import ReportHead, page
 from replay.report.section import (
@@ -49,8 +50,14 @@ _SHOWN = {
     "waited_so_far_p95": "p95 of waits so far, s",
     "allocated_mean{resource=cpu}": "CPU requested, mean %",
     "empty_node_hours": "empty node-hours",
+    "cost": "cost",
 }
 """The figures at the top of the page, with their names there."""
+_GROUPS_MAX = 40
+_GROUPS = f"""
+SELECT node_group FROM nodes WHERE node_group IS NOT NULL GROUP BY node_group
+ORDER BY count(*) DESC, node_group LIMIT {_GROUPS_MAX}
+"""  # noqa: S608 - made of this module's own constants
 _TOTAL = "SELECT 'all' AS name, t, d FROM ({deltas})"
 _PRIORITIES = f"""
 SELECT priority FROM pods GROUP BY priority ORDER BY count(*) DESC, priority LIMIT {_PRIORITIES_MAX}
@@ -75,6 +82,7 @@ def compared_page(compared: Compared) -> str:
             _pods(compared),
             _pending(sides),
             _utilisation(sides),
+            _nodes(sides),
         ]
     return page(_head(compared), sections)
 
@@ -84,7 +92,7 @@ def _head(compared: Compared) -> ReportHead:
     facts = [
         (_SHOWN[figure.name], f"{figure_text(figure.a)} → {figure_text(figure.b)}")
         for figure in compared.comparison.figures
-        if figure.name in _SHOWN
+        if figure.name in _SHOWN and (figure.a, figure.b) != (None, None)
     ]
     paths = [("A", str(compared.run_a.path)), ("B", str(compared.run_b.path))]
     return ReportHead(
@@ -295,6 +303,32 @@ def _utilisation(sides: Sides) -> ReportSection:
         charts=charts,
         choice="Resource",
         columns=("Resource", "From", "A, %", "B, %"),
+        rows=rows,
+        left_out=f"all but every {BUCKETS // _ROWS}th interval of the chart",
+    )
+
+
+def _nodes(sides: Sides) -> ReportSection:
+    groups = dict.fromkeys(row[0] for tables in sides.values() for row in tables.rows(_GROUPS))
+    deltas = {"all nodes": ALL_NODES}
+    for group in groups:
+        deltas[f"node group {group}"] = OF_GROUP.format(group=group.replace("'", "''"))
+    charts: dict[str, Option] = {}
+    rows: list[list[Cell]] = []
+    for name, sql in deltas.items():
+        by_side = {side: _values(source, sql, "peaks") for side, source in sides.items()}
+        if any(by_side.values()):
+            charts[name] = _chart(sides, by_side, "@count", None)
+            rows += _rows(sides, by_side, name)
+    return ReportSection(
+        key="nodes",
+        title="Nodes in both runs",
+        note="Nodes of the cluster, and of each node group that is scaled: the maximum within each "
+        "interval of simulated time.",
+        empty="There is no node.",
+        charts=charts,
+        choice="Nodes of",
+        columns=("Nodes of", "From", "A", "B"),
         rows=rows,
         left_out=f"all but every {BUCKETS // _ROWS}th interval of the chart",
     )

@@ -22,6 +22,12 @@ UNION ALL
 SELECT node_group, removed_ns, -1 FROM nodes
 WHERE node_group IS NOT NULL AND removed_ns IS NOT NULL
 """
+ALL_NODES = """
+SELECT 'all' AS name, added_ns AS t, 1 AS d FROM nodes
+UNION ALL
+SELECT 'all', removed_ns, -1 FROM nodes WHERE removed_ns IS NOT NULL
+"""
+OF_GROUP = f"SELECT name, t, d FROM ({NODES}) WHERE name = '{{group}}'"  # noqa: S608 - own constants
 _GROUPS = """
 SELECT node_group, count(*) FILTER (added_ns = $start), count(*) FILTER (removed_ns IS NULL),
     (SELECT count(*) FROM decisions AS d

@@ -356,6 +356,24 @@ def test_figures_of_groups_are_checked_and_compared(tmp_path: Path) -> None:
     assert "there is no node group 'x'" in done.stderr
 
 
+def test_tables_and_pages_have_the_groups(tmp_path: Path) -> None:
+    """A node of each group over time, in the run's report and in that of a comparison."""
+    cluster = general() + DEPLOYMENT.format(name="web", replicas=5, cpu=1)
+    Run(tmp_path, cluster, GROUP.format(least=1, most=5))
+    query = "SELECT node_name, node_group, added_ns // 1000000000 AS s FROM nodes ORDER BY s"
+    rows = reprieve(tmp_path, "query", "run", query, "-o", "json").stdout
+    assert [tuple(row.values()) for row in orjson.loads(rows)] == [
+        ("node-1", "general", 0),
+        ("general-new-1", "general", 100),
+    ]
+    reprieve(tmp_path, "report", "run")
+    page = (tmp_path / "run" / "report.html").read_text(encoding="utf-8")
+    assert "<td>general</td>" in page
+    reprieve(tmp_path, "replay", "cluster.yaml", "--run", "none", "-q")
+    reprieve(tmp_path, "compare", "none", "run", "--html", "two.html")
+    assert "node group general" in (tmp_path / "two.html").read_text(encoding="utf-8")
+
+
 def scaled(folder: Path, name: str, *options: str) -> bytes:
     """Return the decision log of a generated cluster that grows and shrinks."""
     arguments = ["t.ktr", "--autoscaler", "g.yaml", "--until", "20m", "--run", name, "-q"]
