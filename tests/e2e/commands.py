@@ -1,8 +1,8 @@
 """Running `reprieve`: within this process, or in one of its own where a test is about processes.
 
-Within this process its services are here, too, and so are the two replays of a comparison: starting
-services takes 0.7 s of CPU, and a replay 0.8 s, which hundreds of tests would pay. Decisions and
-files are the same (test_in_process.py).
+Within this process its services are here, too, and so are the replays of a comparison or a sweep.
+Starting services takes 0.7 s of CPU, and a replay 0.8 s, which hundreds of tests would pay.
+Decisions and files are the same (test_in_process.py).
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import io
 import os
 import subprocess
 import sys
-import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import IO, Any
 from unittest import mock
@@ -42,17 +42,19 @@ def command(*arguments: str) -> list[str]:
 def reprieve(
     folder: Path,
     *arguments: str,
-    code: int = 0,
+    code: int | None = 0,
     reports: bool = False,
     children: bool = False,
     **more: str,
 ) -> Done:
-    """Run a command in `folder`, within this process; its exit code is `code`.
+    """Run a command in `folder`, within this process; its exit code is `code`, None for any.
 
     A replay writes tables and report only with `reports`: they are half of a small one's CPU, and
-    commands that need tables make them. A comparison's replays are processes only with `children`.
+    commands that need tables make them. Replays of a comparison or a sweep are processes only with
+    `children`.
     """
     replays = ReplayProcesses if children else _ReplaysHere
+    pool = ThreadPoolExecutor if children else _InTurn
     out, err = io.BytesIO(), io.BytesIO()
     texts = _text(out), _text(err)
     with (
@@ -60,6 +62,7 @@ def reprieve(
         mock.patch("replay.sessions.EmbeddedServices", _here),
         mock.patch("replay.compare.run.EmbeddedServices", _here),
         mock.patch("replay.whatif.sweep.ReplayProcesses", replays),
+        mock.patch("replay.whatif.sweep.ThreadPoolExecutor", pool),
         contextlib.nullcontext() if reports else mock.patch("replay.cli.commands.replay._report"),
         mock.patch.dict(os.environ, environment(**more), clear=True),
     ):
@@ -87,12 +90,23 @@ def _run(arguments: Sequence[str], out: io.TextIOWrapper, err: io.TextIOWrapper)
 
 
 class _ReplaysHere(ReplayProcesses):
-    """Replays of a comparison within this process; those of a sweep run at the same time."""
-
     def run(self, arguments: Sequence[str], log: IO[bytes]) -> int:
-        if threading.current_thread() is not threading.main_thread():
-            return super().run(arguments, log)
         return _run(["replay", *arguments], _text(io.BytesIO()), _text(log))
+
+
+class _InTurn(Executor):
+    """Calls at once, in this thread: only the main thread can replay, for it handles signals."""
+
+    def __init__(self, max_workers: int) -> None:
+        del max_workers
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = Future[Any]()
+        try:
+            future.set_result(fn(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
 def _here(**options: Any) -> EmbeddedServices:
@@ -113,7 +127,7 @@ def reprieve_process(folder: Path, *arguments: str, code: int = 0, **more: str) 
     return _checked(done, code)
 
 
-def _checked(done: Done, code: int) -> Done:
-    assert done.returncode == code, done.stdout + done.stderr
+def _checked(done: Done, code: int | None) -> Done:
+    assert code in {None, done.returncode}, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
+import io
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
+from unittest import mock
 
 import pytest
 import yaml
@@ -55,20 +62,15 @@ def repository(tmp_path: Path) -> Path:
     return folder
 
 
-def what_if(repository: Path, code: int = 0, **inputs: str) -> tuple[Done, str]:
-    """Run the script as action.yml does; return its result and the comment."""
+def what_if(
+    repository: Path, code: int = 0, is_process: bool = False, **inputs: str
+) -> tuple[Done, str]:
+    """Run the script as action.yml does, or here; return its result and the comment."""
     out = repository.parent / "out"
     named = {f"REPRIEVE_{name.upper()}": text for name, text in inputs.items()}
     named |= {"REPRIEVE_OUTPUT": str(out), "REPRIEVE_BASE": "HEAD~1"}
     named |= {"GITHUB_OUTPUT": str(out) + ".env", STEP_SUMMARY: str(out) + ".md"}
-    done = subprocess.run(
-        [sys.executable, "-P", str(ACTION / "what_if.py")],
-        cwd=repository,
-        env=environment(**named),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = (_in_a_process if is_process else _here)(repository, environment(**named))
     assert done.returncode == code, done.stdout + done.stderr
     written = (repository.parent / "out.env").read_text(encoding="utf-8").splitlines()
     assert written[-2:] == [f"comment={out}/comment.md", f"code={code}"]
@@ -80,11 +82,50 @@ def what_if(repository: Path, code: int = 0, **inputs: str) -> tuple[Done, str]:
     return done, (out / "comment.md").read_text(encoding="utf-8")
 
 
+def _in_a_process(folder: Path, variables: dict[str, str]) -> Done:
+    command = [sys.executable, "-P", str(ACTION / "what_if.py")]
+    return subprocess.run(
+        command, cwd=folder, env=variables, capture_output=True, text=True, check=False
+    )
+
+
+def _here(folder: Path, variables: dict[str, str]) -> Done:
+    """Run the script's module in this process, with the commands of reprieve that it runs."""
+    errors = io.StringIO()
+
+    def run(*arguments: str) -> tuple[int, str]:
+        done = reprieve(folder, *arguments, code=None)
+        errors.write(done.stderr)
+        return done.returncode, done.stderr
+
+    script = _script()
+    with (
+        contextlib.chdir(folder),
+        contextlib.redirect_stderr(errors),
+        mock.patch.dict(os.environ, variables, clear=True),
+        mock.patch.object(script, "_reprieve", run),
+    ):
+        code = script.main()
+    return Done([], code, "", errors.getvalue())
+
+
+@cache
+def _script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("what_if_action", ACTION / "what_if.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    return script
+
+
 def test_a_changed_class_is_replayed_and_fails_its_check(repository: Path) -> None:
     """The comment begins with the marker, then the files, the failed check, the differences."""
     commit(repository, high=HIGH.replace("1000000", "0"), other="kind: ConfigMap\ndata: {}\n")
     checks = "\npreempted.change == 0\nbound >= 0\n"
-    _, comment = what_if(repository, 1, trace=NGINX, checks=checks, options="--spans off")
+    _, comment = what_if(
+        repository, 1, is_process=True, trace=NGINX, checks=checks, options="--spans off"
+    )
     assert comment.startswith("<!-- reprieve-what-if -->\n")
     assert "- <code>high.yaml</code>\n" in comment
     assert "other.yaml" not in comment
@@ -128,8 +169,10 @@ def test_a_configuration_is_replayed_with_both_its_versions(repository: Path) ->
 def test_manifests_of_both_commits_are_replayed(repository: Path) -> None:
     """Where no trace is named; any change can start it."""
     commit(repository, shop=SHOP.replace("replicas: 3", "replicas: 16"))
-    inputs = {"kinds": "*", "manifests": "shop.yaml", "checks": "pending == 0"}
-    _, comment = what_if(repository, 1, options="--spans off", **inputs)
+    checks = "pending == 0"
+    _, comment = what_if(
+        repository, 1, kinds="*", manifests="shop.yaml", checks=checks, options="--spans off"
+    )
     assert "it is 1 pod " in comment
     assert "| pods | 4 | 17 |" in comment
 

@@ -119,7 +119,7 @@ def test_a_cell_that_fails_is_named_and_the_others_are_kept(
     arguments = ("sweep", NGINX, "--over", "seed=1..2", "-o", "out", "--", "--spans", "off")
     with monkeypatch.context() as patch:
         patch.setattr(sweep, "_CHILD", _CRASHES)
-        failed = reprieve(tmp_path, *arguments, code=1)
+        failed = reprieve(tmp_path, *arguments, code=1, children=True)
     assert "1 of 2 replays failed\nseed=2: lost" in failed.stderr
     assert len(list(tmp_path.glob("out/cells/*/figures.json"))) == 1
     reprieve(tmp_path, *arguments)
@@ -305,11 +305,11 @@ def test_the_baselines_own_value_is_no_error_in_a_grid(tmp_path: Path) -> None:
     axes = ("--over", "scale-nodes=1.0,3.0", "--over", "set:priorityClass.high-priority.value=0")
     own = ("--over", "set:priorityClass.high-priority.value=1000000")
     tail = ("--workers", "2", "--figure", "pending", "--", "--spans", "off")
-    done = reprieve_process(tmp_path, "sweep", NGINX, *axes, "-o", "a", *tail)
+    done = reprieve(tmp_path, "sweep", NGINX, *axes, "-o", "a", *tail)
     assert "baseline" not in done.stdout
     checks = ("--assert", "pending.change <= -1", "--junit", "x.xml", "--summary", "s.md")
     arguments = ("sweep", NGINX, *axes[:2], *own, "-o", "b", *checks, *tail)
-    done = reprieve_process(tmp_path, *arguments, code=1)
+    done = reprieve(tmp_path, *arguments, code=1)
     first, second = done.stdout.splitlines()[1:]
     assert first.split()[0] == "1.0"
     assert first.endswith("baseline")
