@@ -9,7 +9,8 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import NamedTuple
@@ -51,17 +52,19 @@ def tree(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imported(path: Path) -> Iterator[str]:
-    """Yield the full name of everything that a file imports, names of modules' contents too."""
+@cache
+def imports(path: Path) -> list[str]:
+    """Return the full name of everything that a file imports, names of modules' contents too."""
+    names = set[str]()
     for node in ast.walk(tree(path)):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names.update(alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return sorted(names)
 
 
 MODULES = {named(path).removesuffix(".py").replace("/", "."): path for path in SOURCES}
-IMPORTS = {path: sorted(set(imported(path))) for path in SOURCES}
 PURE = ("services/kube/", "services/framework/")
 """Folders that are pure as a whole, as every folder `core` is."""
 READERS = ("services.typed.", "services.config.strict.")
@@ -114,7 +117,7 @@ def arrows(folder: str, rooms: list[Room]) -> Mapping[tuple[str, str], list[str]
     found: dict[tuple[str, str], list[str]] = {}
     for module, path in MODULES.items():
         room = room_of(module, folder, names)
-        for name in IMPORTS[path] if room is not None else ():
+        for name in imports(path) if room is not None else ():
             other = room_of(module_of(name) or "", folder, names)
             if room is not None and other is not None and other != room:
                 found.setdefault((room, other), []).append(f"{module} imports {name}")
@@ -149,7 +152,7 @@ def test_a_table_is_whole_and_goes_one_way(folder: str) -> None:
 def test_no_modules_import_each_other_in_a_circle() -> None:
     """A module can be read without those that import it."""
     graph = {
-        module: {m for name in IMPORTS[path] if (m := module_of(name)) not in {None, module}}
+        module: {m for name in imports(path) if (m := module_of(name)) not in {None, module}}
         for module, path in MODULES.items()
     }
     try:
@@ -163,7 +166,7 @@ def test_a_core_imports_cores_and_nothing_that_touches_the_world() -> None:
     found = [
         f"{named(path)} imports {name}"
         for path in CORES
-        for name in IMPORTS[path]
+        for name in imports(path)
         if name.partition(".")[0] in IMPURE
         or (
             name.startswith(("services.", "replay."))
@@ -187,7 +190,7 @@ def test_services_know_each_other_by_their_protos_only() -> None:
             forbidden += ("replay.",)
         found += [
             f"{named(path)} imports {name}"
-            for name in IMPORTS[path]
+            for name in imports(path)
             if f"{name}.".startswith(forbidden)
         ]
     assert found == []
