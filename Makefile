@@ -12,13 +12,15 @@ unexport PYTHONDONTWRITEBYTECODE
 WORKERS ?= 4
 # A file is one worker's, for its fixtures; files are in the order of tests/conftest.py.
 PYTEST := $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
+# With LANGUAGES=1 the tests of test-languages, too: they share the cores to the end.
+MARKED := $(if $(LANGUAGES),-m 'not long')
 
 # Wheels only, and only those that a lock names: pip builds nothing but Reprieve itself.
 INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes
 # Reprieve is built with the installed packages, because these are locked.
 BUILD := -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 
-.PHONY: help setup protos lock docs pictures sbom check contract format test test-long torture test-languages bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
+.PHONY: help setup protos lock docs pictures sbom check contract format kernels test test-long torture test-languages bench bench-compare bench-scheduler bench-queue bench-eviction demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -94,9 +96,11 @@ format: $(STAMP) ## let ruff format and fix what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-test: $(STAMP) ## all tests but the long ones
-	$(BIN)/python -c "from services.scheduler.core.session.warm_up import warm_up; warm_up()" # compile once for all
-	$(PYTEST)
+kernels: $(STAMP) ## compile them once for all processes: 20 s after an install
+	$(BIN)/python -c "from services.scheduler.core.session.warm_up import warm_up; warm_up()"
+
+test: kernels ## all tests but the long ones, and with LANGUAGES=1 but those of test-languages
+	$(PYTEST) $(MARKED)
 
 test-long: $(STAMP) ## the tests that repeat what others do, with more seeds and larger sizes
 	$(PYTEST) -m long

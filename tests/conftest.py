@@ -18,7 +18,8 @@ from tests.scheduler_rounds import ask_for_everything
 settings.register_profile("reprieve", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("reprieve")
 
-_LONG = frozenset({"torture", "e2e", "property"})
+_LONG = ("languages", "e2e", "property", "torture")
+"""Folders of long tests; first those whose files are the longest."""
 FORBID = "REPRIEVE_FORBID_SKIPS"
 """Set by CI, which has all that tests may otherwise skip for: ../shared and a container engine."""
 
@@ -38,7 +39,7 @@ def pytest_configure() -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with folders of long tests: no worker begins one when the others have ended."""
-    items.sort(key=lambda item: not _LONG.isdisjoint(item.path.parts), reverse=True)
+    items.sort(key=lambda item: [folder not in item.path.parts for folder in _LONG])
 
 
 @pytest.hookimpl(wrapper=True)
