@@ -10,8 +10,8 @@ rm -rf "$OUT/gen" && mkdir -p "$OUT/gen"
 
 # The service's proto and what it imports, each in the folder of its package, and google.rpc's
 # messages of refusals.
-(cd "$PROTOS" && find google reprieve -name '*.proto' ! -path '*/eviction/*' ! -path '*/trace/*' \
-  ! -name queue_service.proto) | xargs protoc -I "$PROTOS" --cpp_out="$OUT/gen"
+(cd "$PROTOS" && find google reprieve -name '*.proto' ! -path '*/autoscaler/*' ! -path '*/eviction/*' \
+  ! -path '*/trace/*' ! -name queue_service.proto) | xargs protoc -I "$PROTOS" --cpp_out="$OUT/gen"
 protoc -I "$PROTOS" --grpc_out="$OUT/gen" --plugin=protoc-gen-grpc="$(command -v grpc_cpp_plugin)" \
   reprieve/scheduler/v1beta1/scheduler_service.proto
 
