@@ -20,6 +20,8 @@ from replay.errors import BackendError
 from replay.importers.registry import open_trace
 from replay.runner import run_replay
 from replay.settings import ReplaySettings
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2
+from reprieve.autoscaler.v1beta1.autoscaler_service_pb2_grpc import AutoscalerServiceStub
 from reprieve.queue.v1beta1 import queue_service_pb2, queue_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
@@ -27,6 +29,8 @@ from services.rpc.access import ClientTls, read_access
 from services.rpc.client import LastingChannel, channel
 from services.rpc.health_check import why_not_serving
 from services.rpc.identity import token_digest
+from tests.e2e.commands import reprieve
+from tests.e2e.node_groups import growing
 from tests.e2e.replays import DEMOS, NO_SPANS
 
 pytestmark = pytest.mark.e2e
@@ -357,3 +361,30 @@ def test_a_lasting_channel_is_replaced_when_its_files_change(files: Files) -> No
         return [same, replaced, kept]
 
     assert asyncio.run(names()) == [True, True, True]
+
+
+def test_an_access_file_says_who_drives_the_autoscaler(tmp_path: Path) -> None:
+    """A replay over mutual TLS does, one who may look sees the state, and others nothing."""
+    files = Files(tmp_path)
+    files.issue("autoscaler", "localhost", "127.0.0.1")
+    names = "certificate: {0}.crt\nkey: {0}.key\nauthority: ca.crt\n"
+    rights = "services:\n  autoscaler: {drive: [replay.example], look: [ops.example]}\n"
+    access = files.access("autoscaler.yaml", names.format("autoscaler") + rights)
+    driver, viewer, other = map(files.issue, ("replay.example", "ops.example", "x.example"))
+    caller = files.access("replay.yaml", names.format("replay.example"))
+    with serving("autoscaler", "--access", access) as process:
+
+        def stub(tls: ClientTls) -> Any:
+            return AutoscalerServiceStub(channel(process.address, tls))
+
+        create = autoscaler_service_pb2.CreateSessionRequest()
+        session = stub(driver).CreateSession(create, timeout=DEADLINE_S).session_id
+        look = session_pb2.GetStateRequest(stamp=session_pb2.Stamp(session_id=session))
+        assert list(stub(viewer).GetState(look, timeout=DEADLINE_S))
+        for tls in (viewer, other):
+            with refused(DENIED):
+                stub(tls).CreateSession(create, timeout=DEADLINE_S)
+        replay = ("replay", *growing(tmp_path), "--run", "run", "--no-report", "--quiet")
+        service = ("--autoscaler-service", process.address, "--access", caller)
+        reprieve(tmp_path, *replay, *service)
+    assert b"scaledUp" in (tmp_path / "run" / "decisions.jsonl").read_bytes()
