@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from replay.autoscaling.errors import GroupsError
 from replay.autoscaling.file import AutoscalerFile, autoscaling, read, written
-from replay.autoscaling.observed import ObservedNodes, fixed, with_templates
+from replay.autoscaling.observed import ObservedNodes, with_templates
 from reprieve.trace.v1beta1 import trace_pb2
 
 INFER = "infer"
@@ -17,10 +17,10 @@ _CLAIMS = (
 )
 
 
-def resolved(text: str, records: Iterable[trace_pb2.Record]) -> tuple[str, Sequence[str]]:
-    """Return a complete file of node groups, and what people should know of it, a sentence each.
+def resolved(text: str, records: Iterable[trace_pb2.Record]) -> str:
+    """Return a complete file of node groups. Raises GroupsError.
 
-    text: of a file, or INFER. Raises GroupsError.
+    text: of a file, or INFER.
     """
     file = None if text == INFER else read(text)
     observed = ObservedNodes()
@@ -28,21 +28,8 @@ def resolved(text: str, records: Iterable[trace_pb2.Record]) -> tuple[str, Seque
         observed.add(record)
     if observed.claiming:
         raise GroupsError(_CLAIMS.format(observed.claiming))
-    warnings = []
     if file is None:
-        file = AutoscalerFile(groups=observed.groups())
-        if names := fixed(file.groups):
-            warnings.append(
-                f"node groups {', '.join(names)} had one size throughout the trace, which is their "
-                "min and max: they are not scaled; write them with `reprieve node-groups TRACE` "
-                "and edit the sizes"
-            )
-    else:
-        file = with_templates(file, observed)
-        whole = autoscaling(file, 0)
-        for group in whole.groups:
-            if (group.labels or group.names) and not any(
-                whole.group_of(node) is group for node in observed.nodes.values()
-            ):
-                warnings.append(f"node group {group.name} picks no node of the trace")
-    return written(file), warnings
+        return written(AutoscalerFile(groups=observed.groups()))
+    file = with_templates(file, observed)
+    autoscaling(file, 0)
+    return written(file)

@@ -71,13 +71,14 @@ def _is_same(plain: ReplayRequest, changed: ReplayRequest) -> bool:
         return False  # The replay itself reports what is wrong.
 
 
-def _configured(request: ReplayRequest) -> tuple[object, object]:
-    """Return both configurations with overrides: the kubelet's read, the scheduler's as YAML."""
+def _configured(request: ReplayRequest) -> tuple[object, ...]:
+    """Return the configurations with overrides: the scheduler's as YAML, the others read."""
     settings = request.configured()
     default = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
     return (
         read_kubelet_configuration(settings.kubelet_configuration or default),
         _without_head(settings.kube_scheduler_configuration),
+        settings.autoscaling,
     )
 
 

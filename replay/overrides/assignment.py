@@ -40,6 +40,8 @@ _FORMS = (
     *KUBELET_FIELDS,
     *SCHEDULER_FIELDS,
     "plugin.NAME.weight",
+    "nodeGroup.NAME.FIELD",
+    "autoscaler.FLAG",
 )
 _TEXT_SHOWN = 80
 
@@ -56,6 +58,8 @@ class OverrideTarget(Enum):
     JOB = "job"
     KUBELET = "KubeletConfiguration"
     SCHEDULER = "KubeSchedulerConfiguration"
+    NODE_GROUP = "nodeGroup"
+    AUTOSCALER = "autoscaler"
 
 
 WORKLOADS = (
@@ -69,7 +73,12 @@ WORKLOADS = (
 
 _OBJECTS = {
     target.value: target
-    for target in (OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, *WORKLOADS)
+    for target in (
+        OverrideTarget.PRIORITY_CLASS,
+        OverrideTarget.BUDGET,
+        OverrideTarget.NODE_GROUP,
+        *WORKLOADS,
+    )
 }
 
 
@@ -78,7 +87,8 @@ class Assignment:
     """One `--set`, whose argument is `text`.
 
     name: of the PriorityClass ("batch"), the budget or workload ("web" or "prod/web"), the plugin,
-    or the key in a mapping ("memory.available"); "" for a top-level field of a configuration.
+    the node group, the autoscaler's flag, or the key in a mapping ("memory.available"); "" for a
+    top-level field of a configuration.
     field: such as "value", "minAvailable" or "evictionHard".
     """
 
@@ -147,6 +157,8 @@ def _target(text: str, key: str) -> tuple[OverrideTarget, str, str]:
         return OverrideTarget.SCHEDULER, "", key
     if head in KUBELET_MAPPINGS and rest:
         return OverrideTarget.KUBELET, rest, head
+    if head == OverrideTarget.AUTOSCALER.value and rest:
+        return OverrideTarget.AUTOSCALER, rest, "flags"
     name, last, field = rest.rpartition(".")
     if dot and last and name and field:
         if head == "plugin":

@@ -36,6 +36,7 @@ from replay.overrides.node_actions import (
     parse_fail,
     refuse_late,
 )
+from replay.overrides.node_groups import groups_text
 from replay.overrides.nodes import (
     ORDERS,
     NodePlan,
@@ -136,7 +137,8 @@ class Overrides:
         "deployment.prod/web.priorityClassName=high, priorityClass.batch.value=50, "
         "pdb.prod/web.minAvailable=2 (a new budget of the workload prod/web, if there is none), "
         "evictionHard.memory.available=500Mi, podMaxBackoffSeconds=60, "
-        "plugin.NodeResourcesFit.weight=5. Repeatable.",
+        "plugin.NodeResourcesFit.weight=5; with --autoscaler nodeGroup.web.max=20 and "
+        "autoscaler.scale-down-utilization-threshold=0.7. Repeatable.",
     )
     drop_nodes: str = _always(
         "--drop-nodes",
@@ -348,6 +350,16 @@ class Overrides:
     def scheduler(self, text: str, *, samples: bool) -> str:
         """Return the scheduler's configuration with assignments, "" for its defaults."""
         return scheduler_text(text, self.of(OverrideTarget.SCHEDULER), samples=samples)
+
+    def autoscaler(self, text: str | None) -> str | None:
+        """Return the file of node groups with assignments, None without a file.
+
+        Raises OverrideError for assignments without a file.
+        """
+        assignments = [*self.of(OverrideTarget.NODE_GROUP), *self.of(OverrideTarget.AUTOSCALER)]
+        if text is None and assignments:
+            raise assignments[0].without_effect("no node group is scaled without --autoscaler")
+        return text and groups_text(text, assignments)
 
     def to_mapping(self) -> dict[str, object]:
         """Return the texts by their options, for the run's manifest; {} without overrides."""

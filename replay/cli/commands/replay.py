@@ -56,10 +56,8 @@ class ReplayRequest:
         if settings.autoscaler is not None:
             from replay.autoscaling.resolve import resolved  # noqa: PLC0415 - when needed
 
-            text, warnings = resolved(settings.autoscaler, self.named())
-            for warning in dict.fromkeys(warnings):
-                echo(f"Warning: {warning}", err=True)
-            settings = replace(settings, autoscaler=text)
+            settings = replace(settings, autoscaler=resolved(settings.autoscaler, self.named()))
+        settings = replace(settings, autoscaler=overrides.autoscaler(settings.autoscaler))
         scheduler, kubelet = settings.kube_scheduler_configuration, settings.kubelet_configuration
         return replace(
             settings,

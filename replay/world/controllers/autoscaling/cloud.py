@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from replay.hashing import KeyedRandom, object_uid
 from replay.world.api.cluster import Changed
 from replay.world.api.conditions import set_node_condition
-from replay.world.controller import Controller
+from replay.world.controller import Controller, Ending
 from replay.world.controllers.autoscaling.node_groups import (
     GROUP_ANNOTATION,
     Autoscaling,
@@ -34,6 +34,11 @@ from services.rpc.kube.fields import set_time
 
 OUT_OF_RESOURCES = "OutOfResourcesErrorClass"
 NOT_MADE = "node-failures"
+_FIXED = (
+    "node groups whose min and max are the same are not scaled; `reprieve node-groups TRACE` "
+    "prints groups that can be edited"
+)
+_PICK_NOTHING = "node groups whose `nodes` pick no node of the trace"
 _NOT_MADE = "the cloud could not make the instance (--model node-failures)"
 
 
@@ -51,11 +56,13 @@ class _Instance:
 class _Size:
     """What the cloud has of a group: its target, its instances by provider ID.
 
-    made: how many instances were asked for since the run began.
+    made: how many instances were asked for since the run began. has_own: whether a node of the
+    trace is, or was, in the group.
     """
 
     target: int = 0
     made: int = 0
+    has_own: bool = False
     instances: dict[str, _Instance] = field(default_factory=dict)
 
 
@@ -106,6 +113,7 @@ class Cloud(Controller):
             node_name=name, asked_ns=now_ns, is_running=True
         )
         size.target += 1
+        size.has_own = True
         self._group_of[name] = group
         self._changed[group] = None
 
@@ -151,6 +159,19 @@ class Cloud(Controller):
     def last_made_ns(self) -> int:
         """Return when the last instance became a node, 0 if none has."""
         return self._last_made_ns
+
+    def conclude(self, _ending: Ending) -> None:
+        """Note the groups that could not change, and those that pick no node."""
+        fixed = [group.name for group in self._groups.values() if group.min_size == group.max_size]
+        if fixed:
+            self._journal.note("autoscaler", f"{_FIXED}: {', '.join(fixed)}")
+        without = [
+            name
+            for name, group in self._groups.items()
+            if (group.labels or group.names) and not self._sizes[name].has_own
+        ]
+        if without:
+            self._journal.note("autoscaler", f"{_PICK_NOTHING}: {', '.join(without)}")
 
     def take_changed(self) -> list[autoscaler_pb2.NodeGroup]:
         """Return the groups that have changed since the last call, as the autoscaler sees them."""
