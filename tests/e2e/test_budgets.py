@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from reprieve.kube.v1beta1 import pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1.trace_pb2 import Record
 from services.kube.time import SECOND_NS
+from services.kube.workloads import PodDisruptionBudget
 from services.rpc.kube.codec import budget_from_message
 from tests.e2e.replays import run
 
@@ -197,6 +198,7 @@ class BudgetCheck:
     def __init__(self) -> None:
         self._pods: dict[str, pod_pb2.Pod] = {}
         self._budgets: dict[str, policy_pb2.PodDisruptionBudget] = {}
+        self._selectors: dict[str, PodDisruptionBudget] = {}
         self.preemptions = self.violations = 0
 
     def round_sent(self, round_: scheduler_pb2.Round) -> None:
@@ -208,6 +210,7 @@ class BudgetCheck:
             elif put.HasField("pod_disruption_budget"):
                 budget = put.pod_disruption_budget
                 self._budgets[budget.metadata.name] = budget
+                self._selectors[budget.metadata.name] = budget_from_message(budget)
             elif event.HasField("patch"):
                 patch, patched = event.patch, self._pods[event.patch.pod.uid]
                 patched.status.CopyFrom(patch.status)
@@ -226,7 +229,8 @@ class BudgetCheck:
                 self._check(self._pods[outcome.pop.uid], outcome.unschedulable.preemption)
 
     def _check(self, preemptor: pod_pb2.Pod, preemption: scheduler_pb2.Preemption) -> None:
-        allowed = {name: self._allowed(budget) for name, budget in self._budgets.items()}
+        guards = {uid: self._guards(each) for uid, each in self._pods.items()}
+        allowed = {name: self._allowed(budget, guards) for name, budget in self._budgets.items()}
         for name, budget in self._budgets.items():
             assert budget.status.disruptions_allowed == allowed[name], name
         lower = [
@@ -241,30 +245,33 @@ class BudgetCheck:
         lower.sort(key=lambda each: (_importance(each), flags.get(each.metadata.uid, 1)))
         violating = set()
         for each in lower:
-            for name in self._guards(each):
+            for name in guards[each.metadata.uid]:
                 allowed[name] -= 1
                 if allowed[name] < 0:
                     violating.add(each.metadata.uid)
         for victim in preemption.victims:
             assert victim.violates_budget == (victim.pod.uid in violating), victim
-            self.preemptions += bool(self._guards(self._pods[victim.pod.uid]))
+            self.preemptions += bool(guards[victim.pod.uid])
             self.violations += victim.violates_budget
 
     def _guards(self, each: pod_pb2.Pod) -> list[str]:
         meta = each.metadata
+        labels = dict(meta.labels)
         return [
             name
-            for name, budget in self._budgets.items()
-            if budget_from_message(budget).guards(meta.namespace, meta.labels)
+            for name, selector in self._selectors.items()
+            if selector.guards(meta.namespace, labels)
         ]
 
-    def _allowed(self, budget: policy_pb2.PodDisruptionBudget) -> int:
+    def _allowed(
+        self, budget: policy_pb2.PodDisruptionBudget, guards: Mapping[str, list[str]]
+    ) -> int:
         name, status = budget.metadata.name, budget.status
         healthy = sum(
             any(each.type == "Ready" and each.status == "True" for each in member.status.conditions)
             and not member.metadata.HasField("deletion_timestamp")
-            for member in self._pods.values()
-            if name in self._guards(member)
+            for uid, member in self._pods.items()
+            if name in guards[uid]
         )
         return max(0, healthy - status.desired_healthy) if status.expected_pods else 0
 
