@@ -1,4 +1,4 @@
-"""Random, mutated and misplaced messages against the three services.
+"""Random, mutated and misplaced messages against the services.
 
     python -m tests.torture.messages --count 1000000 --seed 1 --workers 2
 
@@ -28,14 +28,17 @@ import click
 import grpc
 
 from replay.backends.processes import EmbeddedServices
+from replay.conform.contract.autoscaler.contract import AUTOSCALER
 from replay.conform.contract.checks import CheckError, ServiceContract, expect_same
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
 from replay.conform.contract.scheduler.contract import SCHEDULER
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2, autoscaler_service_pb2_grpc
 from reprieve.eviction.v1beta1 import eviction_service_pb2, eviction_service_pb2_grpc
 from reprieve.queue.v1beta1 import queue_service_pb2, queue_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2, scheduler_service_pb2_grpc
 from reprieve.session.v1beta1 import session_pb2
+from services.autoscaler.servicer import AutoscalerServicer
 from services.eviction.servicer import EvictionServicer
 from services.queue.servicer import QueueServicer
 from services.rpc.client import channel as channel_to
@@ -50,11 +53,12 @@ from tests.torture.random_messages import mutate, mutated_bytes, random_message
 DEADLINE_S = 10.0
 EPISODE = 40
 """Messages of an episode."""
-CONTRACTS = {"queue": QUEUE, "scheduler": SCHEDULER, "eviction": EVICTION}
+CONTRACTS = {"queue": QUEUE, "scheduler": SCHEDULER, "eviction": EVICTION, "autoscaler": AUTOSCALER}
 MODULES: dict[str, Any] = {
     "queue": queue_service_pb2,
     "scheduler": scheduler_service_pb2,
     "eviction": eviction_service_pb2,
+    "autoscaler": autoscaler_service_pb2,
 }
 _WRONG = {"INTERNAL", "UNKNOWN", "UNAVAILABLE", "DEADLINE_EXCEEDED"}
 _BROKEN = "broke half-way"
@@ -265,7 +269,7 @@ def described(error: grpc.RpcError) -> str:
 
 @contextlib.contextmanager
 def served_here() -> Iterator[tuple[dict[str, str], Callable[[], int]]]:
-    """Serve all three in this process; yield their addresses, and what counts their sessions."""
+    """Serve all in this process; yield their addresses, and what counts their sessions."""
     with contextlib.ExitStack() as stack:
         loop = stack.enter_context(asyncio.Runner()).get_loop()
         spans = ServiceSpans.from_environment("torture", "0")
@@ -293,13 +297,19 @@ def served_here() -> Iterator[tuple[dict[str, str], Callable[[], int]]]:
             eviction_service_pb2_grpc.add_EvictionServiceServicer_to_server,
             EvictionServicer(UNLIMITED),
         )
-        yield addresses, lambda: sum(len(each._sessions) for each in (queue, scheduler, eviction))
+        autoscaler = serve(
+            "autoscaler",
+            autoscaler_service_pb2_grpc.add_AutoscalerServiceServicer_to_server,
+            AutoscalerServicer(UNLIMITED),
+        )
+        servicers = (queue, scheduler, eviction, autoscaler)
+        yield addresses, lambda: sum(len(each._sessions) for each in servicers)
 
 
 @contextlib.contextmanager
 def served_elsewhere() -> Iterator[tuple[dict[str, str], Callable[[], int]]]:
-    """Serve all three in processes of their own."""
-    with EmbeddedServices() as services:
+    """Serve all in processes of their own."""
+    with EmbeddedServices(autoscaler=True) as services:
         yield services.addresses, lambda: 0
 
 

@@ -39,7 +39,6 @@ from reprieve.session.v1beta1 import session_pb2
 from services.kube.time import SECOND_NS
 from services.rpc.client import channel as channel_to
 from tests.torture.messages import (
-    CONTRACTS,
     DEADLINE_S,
     FoundError,
     described,
@@ -677,14 +676,14 @@ def play(
 @click.command()
 @click.option("--count", default=10_000, show_default=True, help="Number of requests.")
 @click.option("--seed", default=1, show_default=True)
-@click.option("--service", "services", multiple=True, type=click.Choice(list(CONTRACTS)))
+@click.option("--service", "services", multiple=True, type=click.Choice(list(PLAYS)))
 @click.option("--episode", type=int, help="Run this episode alone.")
 @click.option("--go-on", is_flag=True, help="Go on with the next episode after a failure.")
 def main(
     count: int, seed: int, services: tuple[str, ...], episode: int | None, go_on: bool
 ) -> None:
     """Use sessions until something happens that no request may cause."""
-    names = list(services or CONTRACTS)
+    names = list(services or PLAYS)
     episodes = range(-(-count // EPISODE)) if episode is None else range(episode, episode + 1)
     failures: list[str] = []
     codes: Counter[str] = Counter()

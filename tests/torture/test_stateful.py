@@ -17,11 +17,11 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.kube.time import SECOND_NS
 from services.rpc.client import channel as channel_to
-from tests.torture.messages import CONTRACTS, served_here
-from tests.torture.stateful import EPISODE, Client, Refused, changed_state, play
+from tests.torture.messages import served_here
+from tests.torture.stateful import EPISODE, PLAYS, Client, Refused, changed_state, play
 
 
-@pytest.mark.parametrize("service", list(CONTRACTS))
+@pytest.mark.parametrize("service", list(PLAYS))
 def test_no_sequence_of_requests_breaks_or_fills_a_service(service: str) -> None:
     """Sessions that are used, saved, restored and ended in any order."""
     codes = play([service], range(150), seed=30)
@@ -34,7 +34,7 @@ def test_no_sequence_of_requests_breaks_or_fills_a_service(service: str) -> None
 @pytest.mark.parametrize("seed", range(31, 34))
 def test_no_sequence_of_many_does(seed: int) -> None:
     """Fifty thousand requests of each seed."""
-    play(list(CONTRACTS), range(50_000 // EPISODE), seed=seed)
+    play(list(PLAYS), range(50_000 // EPISODE), seed=seed)
 
 
 @contextmanager

@@ -212,9 +212,9 @@ class Autoscaler:
 
     def act(self, now_ns: int) -> Calls[None]:
         """Do the background work that is due: list the instances anew, go on with deletions."""
-        while self.next_listing_ns is not None and self.next_listing_ns <= now_ns:
+        if self.next_listing_ns is not None and self.next_listing_ns <= now_ns:
             self.state.refresh_listing()
-            self.next_listing_ns += REFRESH_NS
+            self.next_listing_ns += ((now_ns - self.next_listing_ns) // REFRESH_NS + 1) * REFRESH_NS
         yield from self.actuator.act(now_ns)
 
     def scan(self, now_ns: int) -> Calls[ScanReport]:

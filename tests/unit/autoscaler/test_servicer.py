@@ -342,6 +342,16 @@ def test_times_and_durations_of_64_bits_can_be_shown_and_saved() -> None:
     client.checkpoint()
 
 
+def test_background_work_after_centuries_lists_the_instances_once() -> None:
+    """However often they were due; the next time keeps the pace of two minutes from the start."""
+    client = Client()
+    client.send(group(), at_s=0, **START)
+    late_s = 2**62 // S
+    answer = client.send(at_s=late_s, background_work=pb.BackgroundWork())
+    assert late_s * S < answer.next_due_time_ns <= (late_s + 120) * S
+    assert answer.next_due_time_ns % (120 * S) == 0
+
+
 def test_a_repeated_request_returns_the_answer_again() -> None:
     """Nothing is done twice."""
     client = Client()
