@@ -19,7 +19,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 from typing import Any, cast
@@ -51,6 +51,8 @@ from services.telemetry.service_spans import ServiceSpans
 from tests.torture.random_messages import mutate, mutated_bytes, random_message
 
 DEADLINE_S = 10.0
+OBJECTS_MAX = 2000
+"""Objects of an autoscaler's session: a scan simulates as many nodes as a target promises."""
 EPISODE = 40
 """Messages of an episode."""
 CONTRACTS = {"queue": QUEUE, "scheduler": SCHEDULER, "eviction": EVICTION, "autoscaler": AUTOSCALER}
@@ -300,7 +302,7 @@ def served_here() -> Iterator[tuple[dict[str, str], Callable[[], int]]]:
         autoscaler = serve(
             "autoscaler",
             autoscaler_service_pb2_grpc.add_AutoscalerServiceServicer_to_server,
-            AutoscalerServicer(UNLIMITED),
+            AutoscalerServicer(replace(UNLIMITED, session_objects=OBJECTS_MAX)),
         )
         servicers = (queue, scheduler, eviction, autoscaler)
         yield addresses, lambda: sum(len(each._sessions) for each in servicers)

@@ -26,8 +26,10 @@ import orjson
 import zstandard
 
 from replay.conform.contract import eviction as eviction_messages
+from replay.conform.contract.autoscaler import small_cloud as autoscaler_messages
 from replay.conform.contract.scheduler.small_cluster import budget, gone, node, pod
 from replay.results.run.decision_log import one_by_one
+from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as autoscaler_service
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as eviction_service
 from reprieve.kube.v1beta1 import pod_pb2
@@ -522,8 +524,94 @@ class EvictionPlay(Play):
         return made
 
 
+class AutoscalerPlay(Play):
+    """Groups, nodes and pods that come, change and go; calls are carried out or refused."""
+
+    service, method, streaming = "autoscaler", "Apply", "StreamingApply"
+
+    def __init__(self, client: Client, random: Random) -> None:
+        super().__init__(client, random)
+        self._is_started = self._has_more = False
+        self._call: Any = None
+
+    def creation(self) -> Any:
+        """Return a request with short times."""
+        random = self.random
+        flags = {
+            "scale_down_unneeded_time": random.choice(("0s", "20s")),
+            "scale_down_delay_after_add": random.choice(("0s", "1m")),
+            "max_node_provision_time": random.choice(("10s", "15m")),
+            "expander": random.choice(("least-waste", "random", "price,most-pods")),
+            "balance_similar_node_groups": random.choice(("true", "false")),
+            "enforce_node_group_min_size": random.choice(("true", "false")),
+        }
+        return autoscaler_messages.create(**flags)
+
+    def request(self) -> Any:
+        """Return some changes, and mostly the step that is due."""
+        random = self.random
+        changes = [self._change() for _ in range(random.choice((0, 1, 3, 8)))]
+        request = autoscaler_service.ApplyRequest(changes=changes)
+        if random.random() < 0.9:
+            request.step.CopyFrom(self._step())
+        return request
+
+    def learn(self, answer: Any) -> None:
+        """Note what waits, and that the session has started."""
+        self._is_started = True
+        self._has_more = answer.more
+        self._call = answer.call if answer.HasField("call") else None
+
+    def restore(self, chunks: list[Any]) -> None:
+        """Go on with a saved state, in which no step is under way."""
+        super().restore(chunks)
+        self._is_started, self._call, self._has_more = True, None, False
+
+    def _step(self) -> autoscaler_service.Step:
+        random = self.random
+        if self._call is not None:
+            refused, gone = random.choice(((False, False), (True, False), (True, True)))
+            step = autoscaler_messages.outcome(0, is_refused=refused, is_gone=gone)
+            step.time_ns = self.at_ns
+            return step
+        step = autoscaler_service.Step(time_ns=self.later())
+        if self._has_more:
+            step.next_part.SetInParent()
+        elif not self._is_started or random.random() < 0.05:
+            step.start.SetInParent()
+        elif random.random() < 0.7:
+            step.scan.SetInParent()
+        else:
+            step.background_work.SetInParent()
+        return step
+
+    def _change(self) -> autoscaler_service.Change:
+        random = self.random
+        name, node = random.choice(PODS), random.choice(NODES)
+        match random.randrange(8):
+            case 0 | 1:
+                made = autoscaler_messages.group(random.choice("gh"), random.choice((2, 4)))
+                made.min_size, made.target_size = random.choice((0, 1)), random.randrange(4)
+                for number, provider_id in enumerate(NODES[: made.target_size]):
+                    made.instances.add(provider_id=provider_id, state=1 + number % 3)
+                return autoscaler_messages.change(made)
+            case 2:
+                return autoscaler_service.Change(removed_node_group=random.choice("gh"))
+            case 3 | 4:
+                labels = {"group": random.choice("gh")}
+                return autoscaler_messages.change(autoscaler_messages.node(node, 4, labels=labels))
+            case 5:
+                kind, key = random.choice((("Pod", name), ("Node", node)))
+                return autoscaler_messages.removed(kind, key)
+        on = random.choice(("", "", node))
+        made_pod = autoscaler_messages.pod(
+            name, random.choice((0.5, 1, 3)), on, is_bare=random.random() < 0.2
+        )
+        return autoscaler_messages.change(made_pod)
+
+
 PLAYS: dict[str, type[Play]] = {
-    each.service: each for each in (SchedulerPlay, QueuePlay, EvictionPlay)
+    each.service: each for each in (SchedulerPlay, QueuePlay, EvictionPlay, AutoscalerPlay)
 }
 
 

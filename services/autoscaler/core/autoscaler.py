@@ -445,7 +445,9 @@ class Autoscaler:
         """
         force = self.options.force_delete_unregistered_nodes
         for name, ids in self.state.long_unregistered(now_ns).items():
-            group = self.cloud.by_name[name]
+            group = self.cloud.by_name.get(name)
+            if group is None:  # gone while a call waited
+                continue
             spare = group.target - group.min_size
             if not force and spare <= 0:
                 continue

@@ -342,6 +342,37 @@ def test_times_and_durations_of_64_bits_can_be_shown_and_saved() -> None:
     client.checkpoint()
 
 
+def listing(name: str, provider_id: str) -> pb.Change:
+    """Return a group with an instance whose node has not registered."""
+    made = group(target=1)
+    made.node_group.name, made.node_group.min_size = name, 0
+    made.node_group.instances.add(provider_id=provider_id, state=messages.INSTANCE_STATE_RUNNING)
+    return made
+
+
+def test_an_instance_is_of_the_group_that_lists_it_now() -> None:
+    """Since when it has no node still counts, and the group that it was of may be gone."""
+    client = Client(max_node_provision_time="30s")
+    client.send(listing("g", "i"), at_s=0, **START)
+    client.scan(10)
+    client.send(pb.Change(removed_node_group="g"), listing("h", "i"))
+    client.scan(130)
+    (call,) = client.scan(140)
+    assert (call.delete_nodes.group, list(call.delete_nodes.provider_ids)) == ("h", ["i"])
+
+
+def test_a_group_may_go_while_a_call_waits() -> None:
+    """The step goes on with the others."""
+    client = Client(max_node_provision_time="30s")
+    client.send(listing("g", "i"), listing("h", "j"), at_s=0, **START)
+    client.scan(10)
+    answer = client.send(at_s=50, **SCAN)
+    assert answer.call.delete_nodes.group == "g"
+    gone = pb.Change(removed_node_group="h")
+    answer = client.send(gone, at_s=50, outcome=pb.Outcome())
+    assert answer.HasField("report")
+
+
 def test_background_work_after_centuries_lists_the_instances_once() -> None:
     """However often they were due; the next time keeps the pace of two minutes from the start."""
     client = Client()

@@ -243,7 +243,7 @@ class ClusterState:
 
     def _note_unregistered(self, nodes: Iterable[ClusterNode], now_ns: int) -> None:
         registered = {node.provider_id for node in nodes}
-        known = self.unregistered
+        since_ns = {id_: instance.since_ns for id_, instance in self.unregistered.items()}
         listed = sorted(
             (instance.provider_id, group)
             for group, instances in self.instances.items()
@@ -253,7 +253,7 @@ class ClusterState:
             and not instance.error_code
         )
         self.unregistered = {
-            id_: known.get(id_) or Unregistered(provider_id=id_, group=group, since_ns=now_ns)
+            id_: Unregistered(provider_id=id_, group=group, since_ns=since_ns.get(id_, now_ns))
             for id_, group in listed
         }
 
@@ -280,8 +280,10 @@ class ClusterState:
                 kind.append(instance.provider_id)
 
     def _is_long(self, instance: Unregistered, now_ns: int) -> bool:
-        limit_ns = self.cloud.by_name[instance.group].options.max_node_provision_ns
-        return instance.since_ns + limit_ns < now_ns
+        group = self.cloud.by_name.get(instance.group)  # a group can go while a call waits
+        if group is None:
+            return False
+        return instance.since_ns + group.options.max_node_provision_ns < now_ns
 
     def _sort_in(self, state: Readiness, node: ClusterNode, startup_ns: int, now_ns: int) -> None:
         name = node.node.name
