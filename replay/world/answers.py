@@ -149,8 +149,10 @@ def check_autoscaler(
         if case == "call" and answer.call.WhichOneof("request") is None:
             raise _InvalidFieldError("call.request", PROBLEM)
         if (case == "report") != step.HasField("scan") and case != "call":
-            problem = PROBLEM if step.HasField("scan") else "is of a scan, but the step is none"
-            raise _InvalidFieldError("report", f"{problem}: a scan has ended")
+            problem = f"{PROBLEM}: a scan has ended"
+            if not step.HasField("scan"):
+                problem = "must be absent: the step is not a scan"
+            raise _InvalidFieldError("report", problem)
     except _InvalidFieldError as error:
         raise AnswerError("autoscaler", error.path, str(error), time_ns=step.time_ns) from None
 

@@ -38,7 +38,7 @@ _FIXED = (
     "node groups whose min and max are the same are not scaled; `reprieve node-groups TRACE` "
     "prints groups that can be edited"
 )
-_PICK_NOTHING = "node groups whose `nodes` pick no node of the trace"
+_PICK_NOTHING = "node groups that begin without a node: none of the trace's first nodes is in them"
 _NOT_MADE = "the cloud could not make the instance (--model node-failures)"
 
 
