@@ -24,7 +24,7 @@ from replay.results.run.files import DECISIONS, HISTORY
 from replay.results.run.lock import RunLock
 from replay.results.run.manifest import RunFile
 from replay.results.run.resume_point import ResumePoint, RunCommand
-from tests.e2e.commands import command, environment
+from tests.e2e.commands import command, environment, reprieve
 from tests.unit.results.small_run import small_run
 
 _COUNT = "SELECT count(*) AS n FROM decisions"
@@ -136,7 +136,7 @@ def test_a_full_standard_output_ends_a_command_with_6(tmp_path: Path) -> None:
 def test_a_replay_whose_disk_is_full_ends_with_6_and_can_be_read(tmp_path: Path) -> None:
     """The reason is kept in its folder, and readers say it."""
     generate = ("generate", "-o", "x.ktr", "--pods", "4000", "--nodes", "30")
-    subprocess.run(command(*generate), cwd=tmp_path, env=environment(), check=True)
+    reprieve(tmp_path, *generate)
     arguments = ("replay", "x.ktr", "--run", "r", "--in-process", "-q", "--spans", "off")
     done = _limited(tmp_path, arguments, 500_000)
     assert done.returncode == 6, done.stderr
@@ -151,7 +151,7 @@ def test_a_replay_whose_disk_is_full_ends_with_6_and_can_be_read(tmp_path: Path)
 def test_a_disk_that_is_full_at_the_start_ends_a_replay_with_6(tmp_path: Path, limit: int) -> None:
     """At the lock, at the first files, at the first spans: no traceback; then it can be used."""
     generate = ("generate", "-o", "x.ktr", "--pods", "40", "--nodes", "4")
-    subprocess.run(command(*generate), cwd=tmp_path, env=environment(), check=True)
+    reprieve(tmp_path, *generate)
     arguments = ("replay", "x.ktr", "--run", "r", "--in-process", "-q", "--no-report")
     done = _limited(tmp_path, arguments, limit)
     assert done.returncode == 6, done.stderr
@@ -161,7 +161,7 @@ def test_a_disk_that_is_full_at_the_start_ends_a_replay_with_6(tmp_path: Path, l
         RunDirectory.open(tmp_path / "r") if (tmp_path / "r" / "manifest.json").exists() else None
     )
     again = ("resume", "r") if begun is not None else arguments
-    subprocess.run(command(*again), cwd=tmp_path, env=environment(), check=True)
+    reprieve(tmp_path, *again)
     assert RunDirectory.open(tmp_path / "r").is_whole
 
 
