@@ -467,7 +467,7 @@ def test_a_folder_whose_trace_broke_is_used_again_and_one_that_can_be_resumed_is
 
     What the broken one decided by then can be read meanwhile. A killed run is kept.
     """
-    generate = ("generate", "-o", "whole.jsonl", "--nodes", "4", "--pods", "400", "--seed", "3")
+    generate = ("generate", "-o", "whole.jsonl", "--nodes", "40", "--pods", "400", "--seed", "3")
     reprieve(tmp_path, *generate)
     lines = (tmp_path / "whole.jsonl").read_text().splitlines(keepends=True)
     assert len(lines) > 530
