@@ -28,7 +28,8 @@ COPY deploy/entrypoint.sh /opt/reprieve/bin/entrypoint
 # numba keeps the kernels that a warm-up compiles, for this processor: deploy/entrypoint.sh.
 RUN chmod 0755 /opt/reprieve/bin/entrypoint \
     && NUMBA_CACHE_DIR=/opt/reprieve/kernels /opt/reprieve/bin/python -P -c \
-       "from services.scheduler.core.session.warm_up import warm_up; warm_up()"
+       "from services.scheduler.core.session.warm_up import warm_up; warm_up(); \
+        from services.autoscaler.core.estimator import packing_kernel; packing_kernel.warm_up()"
 
 FROM ${PYTHON_IMAGE}
 LABEL org.opencontainers.image.title="reprieve" \

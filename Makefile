@@ -98,6 +98,7 @@ format: $(STAMP) ## let ruff format and fix what it can
 
 kernels: $(STAMP) ## compile them once for all processes: 20 s after an install
 	$(BIN)/python -c "from services.scheduler.core.session.warm_up import warm_up; warm_up()"
+	$(BIN)/python -c "from services.autoscaler.core.estimator.packing_kernel import warm_up; warm_up()"
 
 test: kernels ## all tests but the long ones, and with LANGUAGES=1 but those of test-languages
 	$(PYTEST) $(MARKED)

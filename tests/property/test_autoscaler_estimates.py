@@ -9,11 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.autoscaler.core.equivalence import EquivalenceGroup
+from services.autoscaler.core.estimator import packing_kernel
 from services.autoscaler.core.estimator.binpacking import estimate
 from services.autoscaler.core.estimator.limits import NodeLimiter
 from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
 from services.autoscaler.core.simulator.templates import NodeTemplate
+from services.framework.columns.kernels import Kernel
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.pod import Container, ContainerPort, NodeAffinity, PodSpec
 from services.kube.selector import (
@@ -181,3 +183,12 @@ def test_both_ways_to_an_estimate_place_every_pod_on_the_same_node(
         )
 
     assert found(singly=False) == found(singly=True)
+
+
+def test_warming_up_compiles_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or loads it from disk, as an image has it."""
+    monkeypatch.setattr(Kernel, "plain_steps", 10_000)
+    monkeypatch.setattr(packing_kernel.pack, "machine_code", None)
+    packing_kernel.warm_up()
+    assert isinstance(packing_kernel.pack, Kernel)
+    assert packing_kernel.pack.machine_code.signatures

@@ -7,8 +7,10 @@ and then each resource by its column in the snapshot, one further.
 
 from __future__ import annotations
 
+import numpy as np
+
 from services.framework.columns.columns import Int64s
-from services.framework.columns.kernels import Int8s, compiled, inlined
+from services.framework.columns.kernels import Int8s, Kernel, compiled, inlined
 
 NODES, LAST_PLACE, PERMITTED, MAY_ADD = range(4)
 """What `state` holds: how many nodes were added, the place of the last match of a search, how many
@@ -98,3 +100,16 @@ def pack(  # noqa: PLR0917 - compiled code takes its arguments by position
             hosts[pod] = last
             pod += 1
         pod = end
+
+
+def warm_up() -> None:
+    """Compile the kernel or load it from disk; the build of an image fills numba's cache so.
+
+    From now on this process compiles every kernel at its first call.
+    """
+    Kernel.plain_steps = 0
+    hosts, ends = np.full(1, NO_HOST, dtype=np.int64), np.ones(1, dtype=np.int64)
+    amounts, free = np.ones((1, 1), dtype=np.int64), np.zeros((1, 1), dtype=np.int64)
+    state = np.array([0, 0, 0, 1], dtype=np.int64)
+    pack(hosts, ends, amounts, amounts[0], free, np.zeros(1, dtype=np.int8), state, 1, 0, True)
+    assert hosts[0] == 0, "the pod is on the node that was added"

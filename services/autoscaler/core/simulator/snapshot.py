@@ -21,7 +21,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
+from itertools import chain, count
 from operator import is_
 
 import numpy as np
@@ -97,6 +97,7 @@ class ClusterSnapshot:
         self._copies: dict[int, tuple[ClusterPod, Pod]] = {}
         self._copy_numbers = count(1)
         self._stamps = count(1)
+        self._given: tuple[list[ClusterNode], list[ClusterPod]] | None = None
 
     # What is there.
 
@@ -135,6 +136,11 @@ class ClusterSnapshot:
         """
         while self._forks:
             self.revert()
+        nodes, pods = list(nodes), list(pods)
+        given = self._given
+        if given is not None and _are_same(nodes, given[0]) and _are_same(pods, given[1]):
+            return
+        self._given = nodes, pods
         wanted = {node.name: node for node in nodes}
         by_node: dict[str, list[ClusterPod]] = {name: [] for name in wanted}
         for pod in pods:
@@ -326,8 +332,8 @@ class ClusterSnapshot:
             return
         passes = (attempt.refuser[rows] == 0) & ~self._filters.columns.unschedulable[rows]
         places = np.flatnonzero(passes)
-        begin = (self.last_place + 1) % len(names)
-        for place in (*places[places >= begin].tolist(), *places[places < begin].tolist()):
+        begin = int(np.searchsorted(places, (self.last_place + 1) % len(names)))
+        for place in map(int, chain(places[begin:], places[:begin])):
             yield place, names[place]
 
     def _row(self, name: str) -> int:
@@ -338,6 +344,8 @@ class ClusterSnapshot:
     def _note(self, undo: Undo) -> None:
         if self._forks:
             self._journal.append((self.version, undo))
+        else:
+            self._given = None
         self.version = next(self._stamps)
 
     def _put(self, pod: ClusterPod, name: str) -> None:
@@ -396,7 +404,7 @@ class ClusterSnapshot:
 
     def _set_pods(self, held: _Held, pods: list[ClusterPod]) -> None:
         """Make a node's pods these, keeping those that are the same objects."""
-        if len(pods) == len(held.pods) and all(map(is_, pods, held.pods)):
+        if _are_same(pods, held.pods):
             return
         known = dict(zip(map(id, held.pods), held.uids, strict=True))
         kept = {id(pod) for pod in pods}
@@ -411,6 +419,11 @@ class ClusterSnapshot:
                 self._filters.assume(named, held.node.name)
             uids.append(known[id(pod)])
         held.pods, held.uids, held.stamp = pods, uids, next(self._stamps)
+
+
+def _are_same(objects: Sequence[object], others: Sequence[object]) -> bool:
+    """Return whether both are the same objects in the same order."""
+    return len(objects) == len(others) and all(map(is_, objects, others))
 
 
 def _is_plain(plugin: AnyFilter) -> bool:
