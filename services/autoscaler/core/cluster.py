@@ -8,7 +8,6 @@ Source: kubernetes/autoscaler 1.36 utils/kubernetes/listers.go.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import groupby
 from typing import TypeAlias
 
 from services.autoscaler.core.objects import ClusterNode, ClusterPod, DaemonSet, ReplicaController
@@ -78,7 +77,7 @@ class Cluster:
         if self._new_pod_keys or len(self._pod_keys) != len(self.by_key):
             # A key that came back stands twice. Sorting what is nearly sorted costs little.
             keys = sorted([*self._pod_keys, *self._new_pod_keys])
-            self._pod_keys = [key for key, _ in groupby(keys) if key in self.by_key]
+            self._pod_keys = [key for key in dict.fromkeys(keys) if key in self.by_key]
             self._new_pod_keys = []
         pods = map(self.by_key.__getitem__, self._pod_keys)
         return [pod for pod in pods if not pod.pod.is_terminal]
