@@ -261,14 +261,14 @@ def _scaled(chance: random.Random, folder: Path) -> list[str]:
         folder,
         seed=chance.randrange(1000),
         nodes=6,
-        pods=500,
+        pods=300,
         deployments=5,
         budgets=4,
         service_time="90s",
         window="8m",
     )
     failures = ["--model", "node-failures=20%"]
-    return [*trace, "--autoscaler", str(path), "--until", "30m", *failures]
+    return [*trace, "--autoscaler", str(path), "--until", "18m", *failures]
 
 
 _KINDS: Sequence[Callable[[random.Random, Path], list[str]]] = (
