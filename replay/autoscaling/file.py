@@ -27,6 +27,7 @@ from services.rpc.kube import json_codec
 from services.typed import DataError
 
 _SCAN_INTERVAL = "scan-interval"
+_POD_DELAY = "new-pod-scale-up-delay"
 _SIZE_MAX = 1_000_000
 
 
@@ -101,9 +102,11 @@ def autoscaling(file: AutoscalerFile, seed: int) -> Autoscaling:
     """Return what a run plays of a file whose groups have templates. Raises GroupsError."""
     flags = {name: _flag(value, f"flags.{name}") for name, value in file.flags.items()}
     price = file.pod_price
-    interval_ns = SCAN_INTERVAL_NS
+    interval_ns, pod_delay_ns = SCAN_INTERVAL_NS, 0
     if _SCAN_INTERVAL in flags:
         interval_ns = _duration_ns(flags[_SCAN_INTERVAL], f"flags.{_SCAN_INTERVAL}")
+    if _POD_DELAY in flags:
+        pod_delay_ns = _duration_ns(flags[_POD_DELAY], f"flags.{_POD_DELAY}", least=0)
     return Autoscaling(
         config=autoscaler_pb2.AutoscalerConfig(
             flags=flags,
@@ -116,6 +119,7 @@ def autoscaling(file: AutoscalerFile, seed: int) -> Autoscaling:
         ),
         groups=[_group(group, f"groups[{index}]") for index, group in enumerate(file.groups)],
         scan_interval_ns=interval_ns,
+        pod_delay_ns=pod_delay_ns,
     )
 
 

@@ -226,6 +226,14 @@ groups:
     assert [name for _, name, _ in run.log("scaledUp")] in (["large"], ["small"])
 
 
+def test_pods_that_are_too_young_are_waited_for(tmp_path: Path) -> None:
+    """They count once they are older than five minutes: at the scan after 310 s."""
+    cluster = general() + DEPLOYMENT.format(name="web", replicas=5, cpu=1)
+    flags = "flags: {new-pod-scale-up-delay: 5m}\n"
+    run = Run(tmp_path, cluster, flags + GROUP.format(least=1, most=5))
+    assert run.log("scaledUp") == [(310, "general", "1->2")]
+
+
 def test_nodes_that_cannot_be_made_back_their_group_off(tmp_path: Path) -> None:
     """5 min after the first failure, then 10; after an hour the run ends, and says why."""
     cluster = general() + DEPLOYMENT.format(name="web", replicas=5, cpu=1)

@@ -35,11 +35,13 @@ from reprieve.autoscaler.v1beta1 import autoscaler_pb2
 from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as service_pb2
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from services.kube.time import HOUR_NS, SECOND_NS
+from services.kube.time import HOUR_NS, SECOND_NS, DurationError, parse_duration_ns
 from services.kube.workloads import WORKLOAD_KINDS
+from services.rpc.kube.fields import time_ns
 
 PATIENCE_NS = HOUR_NS
 """How long scale-ups that all fail keep a replay running."""
+_POD_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 _TIMED = frozenset({"NotUnneededLongEnough", "NotUnreadyLongEnough"})
 _FIELDS = {kind: field for field, kind in WORKLOAD_KINDS.items()}
 _REPLICATED = frozenset({"ReplicaSet", "ReplicationController", "StatefulSet", "Job"})
@@ -119,6 +121,7 @@ class ClusterAutoscaler(Controller):
         self._cloud = cloud
         self._backend = backend
         self._interval_ns = autoscaling.scan_interval_ns
+        self._pod_delay_ns = autoscaling.pod_delay_ns
 
     # What has changed
 
@@ -456,12 +459,34 @@ class ClusterAutoscaler(Controller):
             for node in report.unneeded
         ):
             return True
+        if self._is_too_young(now_ns):
+            return True
         if self._failing_since_ns is None or not (report.pods_to_help and report.backoff):
             return False
         if now_ns - self._failing_since_ns < PATIENCE_NS:
             return True
         self._journal.notes["autoscaler", _TRIED_LONG] = 1
         return False
+
+    def _is_too_young(self, now_ns: int) -> bool:
+        """Return whether a pod waits that counts only once it is older."""
+        for pod in self._cluster.pending.values():
+            delay_ns = max(self._pod_delay_ns, _delay_ns(pod))
+            created_ns = time_ns(pod.message.metadata.creation_timestamp)
+            if delay_ns and now_ns - created_ns <= delay_ns:
+                return True
+        return False
+
+
+def _delay_ns(pod: PodRecord) -> int:
+    """Return the delay that a pod's annotation asks for, 0 without one that can be read.
+
+    Source: kubernetes/autoscaler 1.36 core/podlistprocessor, filterOutYoungPods.
+    """
+    try:
+        return parse_duration_ns(pod.message.metadata.annotations.get(_POD_DELAY, "0"))
+    except DurationError:
+        return 0
 
 
 def _removed(kind: str, namespace: str, name: str) -> service_pb2.Change:

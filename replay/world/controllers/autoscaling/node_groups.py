@@ -51,11 +51,15 @@ class NodeGroup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Autoscaling:
-    """The autoscaler's configuration, its groups in their order, and how often it scans."""
+    """The autoscaler's configuration, its groups in their order, and what the world knows of it.
+
+    scan_interval_ns: how often it scans. pod_delay_ns: how old a pod is before it counts.
+    """
 
     config: autoscaler_pb2.AutoscalerConfig
     groups: Sequence[NodeGroup]
     scan_interval_ns: int = SCAN_INTERVAL_NS
+    pod_delay_ns: int = 0
 
     def group_of(self, node: node_pb2.Node) -> NodeGroup | None:
         """Return the group that a node is in, None for a node of no group."""
