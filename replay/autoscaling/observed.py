@@ -236,7 +236,8 @@ def plain_template(node: node_pb2.Node) -> Mapping[str, object]:
         kept.status.capacity[key] = node.status.capacity[key]
     for key in sorted(node.status.allocatable):
         kept.status.allocatable[key] = node.status.allocatable[key]
-    return json_codec.to_json(kept)
+    plain = json_codec.to_json(kept)
+    return {name: part for name, part in plain.items() if part}
 
 
 def _is_machines(resource: str) -> bool:

@@ -178,12 +178,15 @@ def test_pods_are_drained_to_where_they_fit(tmp_path: Path) -> None:
 
 
 def test_a_budget_keeps_a_node(tmp_path: Path) -> None:
-    """It allows no disruption: neither of the two nodes can go, and the run ends."""
+    """It allows no disruption: neither of the two nodes can go; the run ends, and says why."""
     cluster = (
         general() + general("node-2") + DEPLOYMENT.format(name="web", replicas=2, cpu=1) + BUDGET
     )
     run = Run(tmp_path, cluster, GROUP.format(least=0, most=5))
     assert run.log("nodeRemoval", "removed") == []
+    stay = [note for note in run.notes if "would not remove" in note]
+    assert len(stay) == 2
+    assert all("BlockedByPod default/web-" in note and "(NotEnoughPdb)" in note for note in stay)
 
 
 def test_a_cluster_without_pods_shrinks_to_the_minimum(tmp_path: Path) -> None:

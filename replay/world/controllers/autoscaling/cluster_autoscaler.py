@@ -16,6 +16,7 @@ actuation/drain.go, evictPod; utils/taints/taints.go, AddTaints, CleanTaints.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -50,6 +51,9 @@ _TRIED_LONG = (
     "scale-ups have failed for an hour while pods waited: that does not keep a replay running; use "
     "--until to replay it"
 )
+_RECENTLY = "RecentlyUnremovable"
+"""Upstream's reason of a node that an earlier scan has found unremovable, for another one."""
+_STAYS = "nodes that the last scan would not remove"
 _NO_DAEMONS = (
     "new nodes get no pods of DaemonSets that the trace does not have, of which its nodes have pods"
 )
@@ -80,7 +84,8 @@ class ClusterAutoscaler(Controller):
     `_pods`, `_nodes`, `_owners` have changed since the last step. `_sent_pods` and `_sent_nodes`
     are the versions that the service has, the former by UID with the pod's key. `_removing` are the
     nodes being removed, with their groups, `_failed` those whose removal has failed.
-    `_failing_since_ns`: since when all scale-ups have failed, None if none has.
+    `_stay`: why nodes stay, at the last scan. `_failing_since_ns`: since when all scale-ups have
+    failed, None if none has.
     """
 
     watches = frozenset({"DaemonSet"})
@@ -102,6 +107,7 @@ class ClusterAutoscaler(Controller):
     _removing: dict[str, str]
     _failed: dict[str, None]
     _unneeded: dict[str, int]
+    _stay: dict[str, str]
     _failing_since_ns: int | None
     _refusals: dict[str, trace_pb2.NoScaleUp]
     _asked: dict[str, list[str]]
@@ -198,6 +204,8 @@ class ClusterAutoscaler(Controller):
             owner.name for owner in owners if owner is not None and owner.kind == "DaemonSet"
         }
         known = {key.partition("/")[2] for key in self._known_daemon_sets}
+        for why, count in Counter(self._stay.values()).items():
+            self._journal.notes["autoscaler", f"{_STAYS}: {why}"] = count
         if self._cloud.last_made_ns and daemons - known:
             names = ", ".join(sorted(daemons - known))
             self._journal.note("autoscaler", f"{_NO_DAEMONS}: {names}")
@@ -425,6 +433,11 @@ class ClusterAutoscaler(Controller):
                 pods=self._refs(deletion.evicted_pods),
             )
         self._unneeded = {node.node_name: node.since_time_ns for node in report.unneeded}
+        before = self._stay
+        self._stay = {
+            name: before.get(name, why) if why == _RECENTLY else why
+            for name, why in ((node.node_name, _why(node)) for node in report.unremovable)
+        }
 
     def _record_refusals(
         self, now_ns: int, remaining: Iterable[autoscaler_pb2.RemainingPod]
@@ -487,6 +500,13 @@ def _delay_ns(pod: PodRecord) -> int:
         return parse_duration_ns(pod.message.metadata.annotations.get(_POD_DELAY, "0"))
     except DurationError:
         return 0
+
+
+def _why(node: autoscaler_pb2.UnremovableNode) -> str:
+    """Return why a node stays: upstream's name of the reason, and the pod that blocks it."""
+    if not node.blocking_pod:
+        return node.reason
+    return f"{node.reason} {node.blocking_pod} ({node.blocking_reason})"
 
 
 def _removed(kind: str, namespace: str, name: str) -> service_pb2.Change:
