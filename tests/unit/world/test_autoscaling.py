@@ -8,6 +8,7 @@ import pytest
 
 from replay.world.answers import AnswerError
 from replay.world.controller import Ending
+from replay.world.controllers.autoscaling import cluster_autoscaler
 from replay.world.controllers.autoscaling.cloud import Cloud
 from replay.world.controllers.autoscaling.cluster_autoscaler import ClusterAutoscaler
 from replay.world.controllers.autoscaling.node_groups import Autoscaling, NodeGroup
@@ -379,6 +380,14 @@ def test_an_answer_that_breaks_the_contract_is_refused() -> None:
         cluster = Cluster(answer)
         with pytest.raises(AnswerError, match="the autoscaler returned an invalid response"):
             cluster.until(10 * S)
+
+
+def test_a_step_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An autoscaler that asks again and again would hold the replay."""
+    monkeypatch.setattr(cluster_autoscaler, "CALLS_MAX", 5)
+    cluster = Cluster(*[call(evict_pod=pb.EvictPod(namespace="d", name="x"))] * 10)
+    with pytest.raises(AnswerError, match="call: is call 6 of one step"):
+        cluster.until(10 * S)
 
 
 def test_new_nodes_without_the_trace_s_daemon_sets_are_noted() -> None:
