@@ -196,7 +196,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
 @pytest.mark.parametrize(
-    ("name", "charts"), [("compared", {"pending", "utilisation"}), ("sweep", {"over-0", "over-1"})]
+    ("name", "charts"),
+    [("compared", {"nodes", "pending", "utilisation"}), ("sweep", {"over-0", "over-1"})],
 )
 def test_pages_of_comparisons_open_without_a_network(
     browser: Browser, pages: dict[str, Path], name: str, charts: set[str], width: int, scheme: str
