@@ -403,7 +403,7 @@ class Journal:
         step: str,
         group: str,
         *,
-        since_ns: int = 0,
+        since_ns: int | None = None,
         pods: Iterable[meta_pb2.ObjectReference] = (),
         message: str = "",
     ) -> None:
@@ -411,7 +411,8 @@ class Journal:
         entry = self._entry(now_ns, meta_pb2.ObjectReference(kind="Node", name=node_name))
         removal = entry.observed.node_removal
         removal.step, removal.group, removal.message = step, group, message
-        removal.unneeded_since_time_ns = since_ns
+        if since_ns is not None:
+            removal.unneeded_since_time_ns = since_ns
         removal.pods.extend(pods)
         self._sink(entry)
 

@@ -436,7 +436,7 @@ class ClusterAutoscaler(Controller):
                 name,
                 "Started",
                 group,
-                since_ns=self._unneeded.get(name, 0),
+                since_ns=self._unneeded.get(name),
                 pods=self._refs(deletion.evicted_pods),
             )
         self._unneeded = {node.node_name: node.since_time_ns for node in report.unneeded}
