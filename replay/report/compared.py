@@ -256,13 +256,7 @@ def _pending(sides: Sides) -> ReportSection:
         sorted(priorities, reverse=True)[:_PRIORITIES_MAX] if len(priorities) > 1 else ()
     ):
         deltas[f"priority {priority}"] = _OF_PRIORITY.format(deltas=PENDING, priority=int(priority))
-    charts: dict[str, Option] = {}
-    rows: list[list[Cell]] = []
-    for name, sql in deltas.items():
-        by_side = {side: _values(source, sql, "peaks") for side, source in sides.items()}
-        if any(by_side.values()):
-            charts[name] = _chart(sides, by_side, "@count", None)
-            rows += _rows(sides, by_side, name)
+    charts, rows = _counted(sides, deltas)
     return ReportSection(
         key="pending",
         title="Pending pods in both runs",
@@ -313,13 +307,7 @@ def _nodes(sides: Sides) -> ReportSection:
     deltas = {"all nodes": ALL_NODES}
     for group in groups:
         deltas[f"node group {group}"] = OF_GROUP.format(group=group.replace("'", "''"))
-    charts: dict[str, Option] = {}
-    rows: list[list[Cell]] = []
-    for name, sql in deltas.items():
-        by_side = {side: _values(source, sql, "peaks") for side, source in sides.items()}
-        if any(by_side.values()):
-            charts[name] = _chart(sides, by_side, "@count", None)
-            rows += _rows(sides, by_side, name)
+    charts, rows = _counted(sides, deltas)
     return ReportSection(
         key="nodes",
         title="Nodes in both runs",
@@ -332,6 +320,18 @@ def _nodes(sides: Sides) -> ReportSection:
         rows=rows,
         left_out=f"all but every {BUCKETS // _ROWS}th interval of the chart",
     )
+
+
+def _counted(sides: Sides, deltas: Mapping[str, str]) -> tuple[dict[str, Option], list[list[Cell]]]:
+    """Return the charts of counts in both runs, and the rows of their table."""
+    charts: dict[str, Option] = {}
+    rows: list[list[Cell]] = []
+    for name, sql in deltas.items():
+        by_side = {side: _values(source, sql, "peaks") for side, source in sides.items()}
+        if any(by_side.values()):
+            charts[name] = _chart(sides, by_side, "@count", None)
+            rows += _rows(sides, by_side, name)
+    return charts, rows
 
 
 def _values(source: ReportTables, deltas: str, kind: str) -> Sequence[float]:

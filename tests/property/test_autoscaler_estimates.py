@@ -45,7 +45,7 @@ def selector(app: str) -> LabelSelector:
 
 
 def spec_of(kind: str, cpu: int, memory: int, app: str) -> PodSpec:
-    """Return a spec; `app` is whom its constraint is about."""
+    """Return a spec; `app` is the label of the pods that its constraint counts."""
     port = (ContainerPort(host_port=80),) if kind == "port" else ()
     requests = {"cpu": cpu, "memory": memory * 2**30, "example.com/device": cpu // 1500}
     spec = PodSpec(containers=(Container(name="c", requests=requests, ports=port),))

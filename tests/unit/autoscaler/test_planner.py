@@ -46,7 +46,7 @@ def test_a_node_that_is_drained_counts_as_an_empty_domain() -> None:
 
 
 def test_a_node_is_judged_anew_when_more_of_a_budget_is_left() -> None:
-    """Of two nodes whose pods one budget guards, either may go, whoever was judged before."""
+    """Of two nodes whose pods one budget guards, either may go, whichever was judged before."""
     budget = PodDisruptionBudget(
         namespace="default",
         name="b",

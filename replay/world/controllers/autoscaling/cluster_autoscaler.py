@@ -1,11 +1,11 @@
-"""The cluster autoscaler's loop: it is told what has changed, scans, and has its calls carried out.
+"""The cluster autoscaler's loop: it receives what has changed, scans, and its calls are carried out.
 
 A scan comes every scan interval from the beginning on, at the end of its instant: pods' and nodes'
 steps come first, then rounds, then background work that is due, then the scan; its effects belong
 to the next round. A step of the service that needs something done returns a call, which is carried
 out at once, by the cloud or the API server.
 
-What the service is told of: nodes, pods, disruption budgets and DaemonSets, as they change; and the
+The service receives nodes, pods, disruption budgets and DaemonSets, as they change; and the
 controllers that pods have, for a trace need not have these. A scan does not keep a replay running
 unless it may lead to something: instances are being made, a node is not needed and its time is not
 over, a node is being removed, or a group backs off while pods wait.
