@@ -1,4 +1,4 @@
-"""The cluster autoscaler's loop: it receives what has changed, scans, and its calls are carried out.
+"""The cluster autoscaler's loop: it receives what changes, scans, and its calls are carried out.
 
 A scan comes every scan interval from the beginning on, at the end of its instant: pods' and nodes'
 steps come first, then rounds, then background work that is due, then the scan; its effects belong
