@@ -59,7 +59,7 @@ class GroupFile:
     copy: str = ""
     price: float | None = None
     provisioning_delay: str | None = None
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,7 +145,9 @@ def _group(group: GroupFile, path: str) -> NodeGroup:
         provisioning_ns=(
             None if delay is None else _duration_ns(delay, f"{path}.provisioningDelay", least=0)
         ),
-        options=group.options,
+        options={
+            name: _flag(value, f"{path}.options.{name}") for name, value in group.options.items()
+        },
     )
 
 

@@ -58,7 +58,7 @@ class _Alike:
     """Nodes of one shape: the first of them, all names, those that exist, and how many did."""
 
     first: node_pb2.Node
-    names: list[str] = field(default_factory=list)
+    names: dict[str, None] = field(default_factory=dict)
     existing: set[str] = field(default_factory=set)
     least: int = 0
     most: int = 0
@@ -115,8 +115,7 @@ class ObservedNodes:
             return
         self._shapes[name] = shape
         alike = self._alike.setdefault(shape, _Alike(node))
-        if name not in alike.names:
-            alike.names.append(name)
+        alike.names[name] = None
         alike.existing.add(name)
         alike.most = max(alike.most, len(alike.existing))
 

@@ -233,3 +233,4 @@ def _rename(node: node_pb2.Node, name: str) -> None:
         node.metadata.labels[LABEL_HOSTNAME] = name
     node.metadata.name = name
     node.metadata.uid = object_uid("Node", "", name)
+    node.spec.ClearField("provider_id")  # A clone is another machine.

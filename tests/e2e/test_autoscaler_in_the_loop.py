@@ -53,15 +53,15 @@ spec:
 JOB = """
 apiVersion: batch/v1
 kind: Job
-metadata: {{name: batch, namespace: default}}
+metadata: {{name: {name}, namespace: default}}
 spec:
   completions: {pods}
   parallelism: {pods}
   template:
-    metadata: {{labels: {{app: batch}}}}
+    metadata: {{labels: {{app: {name}}}}}
     spec:
       restartPolicy: Never
-      containers: [{{name: c, image: i, resources: {{requests: {{cpu: "1"}}}}}}]
+      containers: [{{name: c, image: i, resources: {{requests: {{cpu: "{cpu}"}}}}}}]
 ---
 """
 BUDGET = """
@@ -151,7 +151,11 @@ def test_a_node_that_is_not_needed_goes_after_ten_minutes(tmp_path: Path) -> Non
 
     The Deployment's pods came second, and so run on the new node.
     """
-    cluster = general() + JOB.format(pods=6) + DEPLOYMENT.format(name="web", replicas=2, cpu=1)
+    cluster = (
+        general()
+        + JOB.format(name="batch", pods=6, cpu=1)
+        + DEPLOYMENT.format(name="web", replicas=2, cpu=1)
+    )
     groups = GROUP.format(least=1, most=5)
     run = Run(tmp_path, cluster, groups, "--model", "service-time=5m")
     assert run.log("nodeRemoval") == [(910, "node-1", "Started"), (915, "node-1", "Deleted")]
@@ -175,6 +179,25 @@ def test_pods_are_drained_to_where_they_fit(tmp_path: Path) -> None:
         d["observed"]["removed"]["cause"] for d in run.decisions if "removed" in d["observed"]
     ]
     assert removed == ["scaled-down"]
+
+
+def test_a_group_has_options_of_its_own(tmp_path: Path) -> None:
+    """Numbers may be written as such: a node goes after two minutes, of a share of 0.3 at most."""
+    cluster = general() + general("node-2") + DEPLOYMENT.format(name="web", replicas=2, cpu=1)
+    options = "  options: {scale-down-unneeded-time: 2m, scale-down-utilization-threshold: 0.3}\n"
+    run = Run(tmp_path, cluster, GROUP.format(least=0, most=5) + options)
+    at_s, _, step = run.log("nodeRemoval")[0]
+    assert (at_s, step) == (140, "Started")
+    strict = options.replace("0.3", "0.2")
+    run = Run(tmp_path, cluster, GROUP.format(least=0, most=5) + strict)
+    assert run.log("nodeRemoval") == []
+
+
+def test_clones_of_nodes_are_machines_of_their_own(tmp_path: Path) -> None:
+    """Two nodes more of one that has a provider ID: all three go down to the least."""
+    node = general().replace("status:", "spec: {providerID: 'aws:///a/i-1'}\nstatus:")
+    run = Run(tmp_path, node, GROUP.format(least=1, most=5), "--scale-nodes", "+2")
+    assert (run.group["first"], run.group["last"], run.group["removed"]) == (3, 1, 2)
 
 
 def test_a_budget_keeps_a_node(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.disruption import EvictionApi, EvictionRefusal
 from tests.e2e.commands import reprieve
-from tests.e2e.test_autoscaler_in_the_loop import DAEMON_SET, DEPLOYMENT, NODE
+from tests.e2e.test_autoscaler_in_the_loop import DAEMON_SET, DEPLOYMENT, JOB, NODE
 
 BUDGET = """
 apiVersion: policy/v1
@@ -36,20 +36,6 @@ metadata: {{name: {name}, namespace: default}}
 spec:
   {place}
   containers: [{{name: c, image: i, resources: {{requests: {{cpu: "{cpu}"}}}}}}]
----
-"""
-JOB = """
-apiVersion: batch/v1
-kind: Job
-metadata: {{name: {name}, namespace: default}}
-spec:
-  completions: {pods}
-  parallelism: {pods}
-  template:
-    metadata: {{labels: {{app: {name}}}}}
-    spec:
-      restartPolicy: Never
-      containers: [{{name: c, image: i, resources: {{requests: {{cpu: "{cpu}"}}}}}}]
 ---
 """
 AGENT_MILLI = 500

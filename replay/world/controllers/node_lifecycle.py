@@ -63,6 +63,7 @@ class NodeLifecycle(Controller):
     _missing: dict[str, None]
     _cordoned: dict[str, None]
     _marks: dict[str, dict[str, node_pb2.Taint]]
+    _retired: dict[str, None]
 
     def __init__(
         self,
@@ -80,12 +81,18 @@ class NodeLifecycle(Controller):
         self._missing = {}
         self._cordoned = {}
         self._marks = {}
+        self._retired = {}
         self._notes = NodeNotes()
 
     def put(self, now_ns: int, message: object_pb2.KubernetesObject) -> None:
-        """Add or replace a node. Raises FieldError for one that cannot be decoded."""
+        """Add or replace a node. Raises FieldError for one that cannot be decoded.
+
+        Versions of a node that was retired are left out.
+        """
         node = message.node
         name = node.metadata.name
+        if name in self._retired:
+            return
         node_from_message(node)
         is_new = name not in self._cluster.nodes
         actions = node_actions(node.metadata.annotations) if is_new else []
@@ -126,6 +133,11 @@ class NodeLifecycle(Controller):
             self._timeline.plan(now_ns + self._models.pod_gc_ns, ActionKind.COLLECT, name)
         else:
             self._collect(now_ns, name)
+
+    def retire(self, now_ns: int, name: str) -> None:
+        """Delete a node for good: the trace, in which it goes on, does not bring it back."""
+        self._retired[name] = None
+        self.remove(now_ns, meta_pb2.ObjectReference(kind="Node", name=name))
 
     def read(self, now_ns: int, record: trace_pb2.Record) -> None:
         """Let a node fail or recover; drains are another controller's."""

@@ -16,7 +16,7 @@ from replay.world.models import Models
 from reprieve.autoscaler.v1beta1 import autoscaler_pb2 as pb
 from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as service_pb
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2
-from tests.unit.world.builders import S, World, controller_of, create, create_pod, make_pod
+from tests.unit.world.builders import S, World, controller_of, create, create_pod, make_pod, update
 
 POOL = {"pool": "a"}
 
@@ -263,6 +263,29 @@ def test_a_mark_stays_on_later_versions_of_the_trace_until_it_is_taken_off() -> 
     cluster.until(20 * S)
     assert not nodes["n"].spec.unschedulable
     assert not nodes["n"].spec.taints
+
+
+def test_later_versions_of_the_trace_do_not_bring_a_deleted_node_back() -> None:
+    """A recording goes on to update a node that the autoscaler has removed here."""
+    deletion = pb.DeleteNodes(group="a", provider_ids=["reprieve://m"])
+    cluster = Cluster(call(delete_nodes=deletion), report())
+    cluster.world.feed(1 * S, create(node("m")))
+    cluster.until(10 * S)
+    assert set(cluster.world.cluster.nodes) == {"n"}
+    cluster.world.feed(11 * S, update(node("m")))
+    assert set(cluster.world.cluster.nodes) == {"n"}
+    assert cluster.cloud.target("a") == 1
+
+
+def test_an_instance_that_is_named_twice_is_deleted_once() -> None:
+    """Both by the size and by the instances."""
+    deletion = pb.DeleteNodes(group="a", provider_ids=["reprieve://m", "reprieve://m"])
+    cluster = Cluster(call(delete_nodes=deletion), report())
+    cluster.world.feed(1 * S, create(node("m")))
+    cluster.until(10 * S)
+    assert not cluster.outcome().refused
+    assert cluster.cloud.target("a") == 1
+    assert cluster.backend.sent() == ["group a 1/1", "no Node m"]
 
 
 def test_an_eviction_obeys_the_grace_period_and_is_recorded_by_its_cause() -> None:

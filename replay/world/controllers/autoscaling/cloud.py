@@ -28,7 +28,7 @@ from replay.world.controllers.node_lifecycle import NodeLifecycle
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.autoscaler.v1beta1 import autoscaler_pb2
-from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2
+from reprieve.kube.v1beta1 import node_pb2, object_pb2
 from services.kube.node import LABEL_HOSTNAME
 from services.rpc.kube.fields import set_time
 
@@ -243,22 +243,23 @@ class Cloud(Controller):
         return None
 
     def delete(
-        self, now_ns: int, group: str, provider_ids: list[str], *, force: bool
+        self, now_ns: int, group: str, provider_ids: Iterable[str], *, force: bool
     ) -> CloudRefusal | None:
-        """Delete instances, and their nodes."""
+        """Delete instances, and their nodes for good."""
         size, limits = self._sizes[group], self._groups[group]
-        unknown = [key for key in provider_ids if key not in size.instances]
+        keys = list(dict.fromkeys(provider_ids))
+        unknown = [key for key in keys if key not in size.instances]
         if unknown:
             return CloudRefusal(f"group {group} has no instance {unknown[0]}")
-        if size.target - len(provider_ids) < limits.min_size and not force:
+        if size.target - len(keys) < limits.min_size and not force:
             return CloudRefusal(f"min size reached, nodes will not be deleted: {limits.min_size}")
-        for key in provider_ids:
+        for key in keys:
             name = size.instances.pop(key).node_name
             del self._group_of[name]
             self._timeline.cancel(ActionKind.PROVISION, name)
             if name in self._cluster.nodes:
-                self._nodes.remove(now_ns, meta_pb2.ObjectReference(kind="Node", name=name))
-        size.target -= len(provider_ids)
+                self._nodes.retire(now_ns, name)
+        size.target -= len(keys)
         self._changed[group] = None
         return None
 

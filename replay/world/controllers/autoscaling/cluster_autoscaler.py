@@ -386,9 +386,9 @@ class ClusterAutoscaler(Controller):
         if not self._cloud.has(call.group):
             return _refused(f"there is no group {call.group}", gone=True)
         names = self._cloud.node_names(call.group, call.provider_ids)
-        refusal = self._cloud.delete(now_ns, call.group, list(call.provider_ids), force=call.force)
+        refusal = self._cloud.delete(now_ns, call.group, call.provider_ids, force=call.force)
         if refusal is None:
-            for name in names:
+            for name in dict.fromkeys(names):
                 self._failed.pop(name, None)
                 if name in self._sent_nodes:
                     self._removing.pop(name, None)
