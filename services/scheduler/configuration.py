@@ -47,11 +47,17 @@ def read_configuration(
     """
     text = config.kube_scheduler_configuration
     try:
-        file = read_scheduler_configuration(text, registry) if text else SchedulerConfiguration()
+        file = _file_of(text, _rules(config), registry) if text else SchedulerConfiguration()
     except DataError as error:
         raise FieldError(join(_FILE, error.field), str(error)) from None
     disabled = config.disable_preemption or file.disable_preemption
     return replace(file, disable_preemption=disabled)
+
+
+def _file_of(text: str, rules: SchedulerRules, registry: Registry) -> SchedulerConfiguration:
+    return read_scheduler_configuration(
+        text, {**registry, **rules.plugins}, rules.defaults_of_files
+    )
 
 
 def connected(

@@ -16,7 +16,10 @@ from services.framework.plugin import Plugin
 from services.framework.plugins.default_binder import DefaultBinder
 from services.framework.plugins.default_preemption.arguments import DefaultPreemptionArgs
 from services.framework.plugins.default_preemption.plugin import DefaultPreemption
-from services.framework.plugins.dynamic_resources import DynamicResources
+from services.framework.plugins.dynamic_resources.plugin import (
+    DynamicResources,
+    ScoredDynamicResources,
+)
 from services.framework.plugins.image_locality import ImageLocality
 from services.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
 from services.framework.plugins.node_affinity.plugin import NodeAffinity
@@ -78,6 +81,18 @@ DEFAULT_PROFILE = Profile(
 )
 """v1.34's defaults."""
 
+V1_36_PROFILE = replace(
+    DEFAULT_PROFILE,
+    plugins=tuple(
+        replace(plugin, weight=2) if plugin.name == DynamicResources.name else plugin
+        for plugin in DEFAULT_PROFILE.plugins
+    ),
+)
+"""v1.36's defaults.
+
+Source: kubernetes v1.36 pkg/scheduler/apis/config/v1/default_plugins.go, getDefaultPlugins.
+"""
+
 UNSCORED_PROFILE = replace(
     DEFAULT_PROFILE,
     plugins=tuple(
@@ -97,7 +112,10 @@ SERVED: Registry = MappingProxyType(
 """Plugins without session state; `with_preemption` adds DefaultPreemption."""
 
 CHANGED_IN_V1_36: Registry = MappingProxyType(
-    {NodeResourcesBalanceChange.name: NodeResourcesBalanceChange}
+    {
+        NodeResourcesBalanceChange.name: NodeResourcesBalanceChange,
+        ScoredDynamicResources.name: ScoredDynamicResources,
+    }
 )
 """The plugins of v1.36 that differ from v1.34's."""
 

@@ -156,8 +156,13 @@ class _File:
     extenders: tuple[ExtenderConfig, ...] = ()
 
 
-def read_scheduler_configuration(text: str, registry: Registry) -> SchedulerConfiguration:
-    """Read the file's text, YAML or JSON; `registry` makes the plugins. Raises DataError."""
+def read_scheduler_configuration(
+    text: str, registry: Registry, defaults: Profile = DEFAULT_PROFILE
+) -> SchedulerConfiguration:
+    """Read the file's text, YAML or JSON; `registry` makes the plugins. Raises DataError.
+
+    Each profile begins with the plugins of `defaults`.
+    """
     fields = fields_of(text, KIND, API_VERSION, _LEGACY_API_VERSION)
     if fields["apiVersion"] == _LEGACY_API_VERSION:
         disabled = reading().read(_LegacyFile, {_DISABLED: fields.get(_DISABLED)})
@@ -168,7 +173,7 @@ def read_scheduler_configuration(text: str, registry: Registry) -> SchedulerConf
     ]
     initial, longest = file.pod_initial_backoff_seconds, file.pod_max_backoff_seconds
     return SchedulerConfiguration(
-        profiles=tuple(_profiles(file.profiles or (_Profile(),), registry, warnings)),
+        profiles=tuple(_profiles(file.profiles or (_Profile(),), registry, defaults, warnings)),
         percentage_of_nodes_to_score=file.percentage_of_nodes_to_score,
         parallelism=file.parallelism,
         initial_backoff_ns=None if initial is None else initial * SECOND_NS,
@@ -265,7 +270,7 @@ def _args(config: _PluginConfig, made: Reading) -> object:
 
 
 def _profiles(
-    profiles: tuple[_Profile, ...], registry: Registry, warnings: list[str]
+    profiles: tuple[_Profile, ...], registry: Registry, defaults: Profile, warnings: list[str]
 ) -> Iterator[Profile]:
     paths: dict[str, str] = {}
     sorting: object = None
@@ -281,7 +286,7 @@ def _profiles(
             raise DataError(f"{path}.schedulerName", text)
         paths[name] = f"{path}.schedulerName"
         try:
-            profile = _profile(name, entry, registry)
+            profile = _profile(name, entry, registry, defaults)
         except DataError as error:
             raise error.below(path) from None
         queue_sort = profile.at.get(ExtensionPoint.QUEUE_SORT, EMPTY_PLUGIN_SET)
@@ -301,7 +306,7 @@ def _has_no_effect(name: str) -> bool:
     return arguments is not None and not arguments.has_effect
 
 
-def _profile(name: str, config_profile: _Profile, registry: Registry) -> Profile:
+def _profile(name: str, config_profile: _Profile, registry: Registry, defaults: Profile) -> Profile:
     args: dict[str, object] = {}
     for index, config in enumerate(config_profile.plugin_config):
         if config.name in [other.name for other in config_profile.plugin_config[:index]]:
@@ -313,7 +318,7 @@ def _profile(name: str, config_profile: _Profile, registry: Registry) -> Profile
         raise DataError("plugins.queueSort.enabled", "only one queue sort plugin can be enabled")
     everywhere = config_profile.plugins.multi_point
     profile = Profile(
-        plugins=_merged(DEFAULT_PROFILE.plugins, everywhere or EMPTY_PLUGIN_SET),
+        plugins=_merged(defaults.plugins, everywhere or EMPTY_PLUGIN_SET),
         at=at,
         args=args,
         scheduler_name=name,

@@ -15,6 +15,7 @@ from services.framework.plugins.in_tree import (
     CHANGED_IN_V1_36,
     DEFAULT_PROFILE,
     UNSCORED_PROFILE,
+    V1_36_PROFILE,
     Registry,
     with_preemption,
 )
@@ -95,7 +96,8 @@ class SchedulerRules:
     """A version's preemption and its choice among the best nodes (made from the seed).
 
     nominated_first: a nominated pod is tried on its node alone before any other.
-    profile: the one in force where no configuration names any.
+    profile: the one in force where no configuration names any. defaults_of_files: the profile
+    whose plugins those of a configuration file begin with.
     queue_version: that of the queue where no configuration names any.
     plugins: what makes the plugins, by name, that differ from v1.34's.
     """
@@ -106,6 +108,7 @@ class SchedulerRules:
     host_choice: Callable[[int], HostChoice]
     profile: Profile
     queue_version: str
+    defaults_of_files: Profile = DEFAULT_PROFILE
     plugins: Mapping[str, Callable[..., Plugin]] = field(default_factory=dict)
 
 
@@ -122,7 +125,13 @@ RULES = {
     each.name: each
     for each in (
         _V1_34,
-        replace(_V1_34, name="v1.36", plugins=CHANGED_IN_V1_36),
+        replace(
+            _V1_34,
+            name="v1.36",
+            profile=V1_36_PROFILE,
+            defaults_of_files=V1_36_PROFILE,
+            plugins=CHANGED_IN_V1_36,
+        ),
         SchedulerRules(
             name="v1.16",
             preemption=rules.V1_16,

@@ -2,9 +2,11 @@
 
 Every pod is treated as one without claims: PreFilter skips it. PostFilter runs before preemption's
 and has nothing to deallocate; it fails where an earlier plugin refused the pod before this plugin's
-PreFilter ran, and then preemption does not run.
+PreFilter ran, and then preemption does not run. From v1.36 on it scores, too: 0 for every node
+where no alternative of a request was chosen.
 
-Source: kubernetes v1.34 plugins/dynamicresources/dynamicresources.go, PreFilter, PostFilter.
+Source: kubernetes v1.34 plugins/dynamicresources/dynamicresources.go, PreFilter, PostFilter; v1.36
+the same file, Score.
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from services.framework.plugin import (
     PreFiltered,
     ReservePlugin,
     Scope,
+    ScorePlugin,
 )
 from services.framework.preemption.candidates import TieBreak
 from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle
@@ -101,3 +104,18 @@ class DynamicResources(
 
     def pre_bind(self, pod: Pod, node_name: str) -> Status | None:  # noqa: ARG002 - no claims
         return None
+
+
+class ScoredDynamicResources(DynamicResources, ScorePlugin[None]):
+    """DynamicResources from v1.36 on, which scores without a PreScore of its own."""
+
+    has_pre_score = False
+
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - no claims
+        return ""
+
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
+        """Prepare nothing: no request has alternatives."""
+
+    def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - every row
+        scores[rows] = 0
