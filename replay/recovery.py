@@ -21,10 +21,18 @@ from replay.results.run.resume_point import ResumePoint, packed
 from replay.sessions import Services
 from replay.state_codec import UnreadableStateError, dump, dump_parts, load, restore_parts
 from replay.world.ahead.windows import UnforeseenRejectionError
-from replay.world.loop.replay import Replay
+from replay.world.loop.replay import RETRIES_SKIPPED, Replay
 
 SHARE = 100
-"""Lowest ratio of a run's wall time to the time that its checkpoints take."""
+"""Lowest ratio of a run's wall time to the time that its resume points take."""
+KEPT_SHARE = 0.03
+"""The largest share of a run's wall time that the checkpoints take which it keeps."""
+FIRST_NS, FIRST_OBJECT_NS, FEW_OBJECTS = 5_000_000, 150_000, 1000
+"""What the first of them is expected to take, and for each pod and node.
+
+Later ones are expected to take what the last one took, and more as the cluster has grown; with less
+than FEW_OBJECTS the time is that of the disk.
+"""
 AGAIN_MAX = 3
 """How often a service may be lost at one instant of a run before the run ends."""
 WAIT_MIN_S, WAIT_MAX_S = 10.0, 300.0
@@ -33,10 +41,12 @@ _T = TypeVar("_T")
 
 
 class Checkpointer:
-    """Saves a run from time to time, `every_ns` of wall time or more apart.
+    """Saves a run from time to time, and keeps some of its states.
 
-    They take at most one part in SHARE of the run's time. `point` is the last one. `notice`
-    receives a line for users where no more can be taken; the run then goes on without.
+    `point` is the last one saved, `every_ns` of wall time or more after the one before; such points
+    take at most one part in SHARE of the run's time. `keeps`: how many states are kept on the way
+    (replay/results/run/checkpoints.py), where they take at most KEPT_SHARE of it. `notice` receives
+    a line for users where no state can be saved; the run then goes on without.
     """
 
     def __init__(
@@ -45,6 +55,7 @@ class Checkpointer:
         services: Services,
         point: ResumePoint,
         every_ns: int,
+        keeps: int,
         notice: Callable[[str], None],
     ) -> None:
         self.point = point
@@ -52,20 +63,43 @@ class Checkpointer:
         self._run = run
         self._services = services
         self._every_ns = every_ns
-        self._for_explain = run.checkpoints()
-        self._last_ns = perf_counter_ns()
+        self._kept = run.checkpoints(keeps)
+        self._began_ns = self._last_ns = perf_counter_ns()
         self._took_ns = 0
+        self._keeping_ns = 0
+        self._kept_last: tuple[int, int] | None = None
         self._is_possible = services.are_resumable
 
     @property
     def is_due(self) -> bool:
-        """Return whether another checkpoint should be taken."""
+        """Return whether another point to resume from should be saved."""
         waited_ns = perf_counter_ns() - self._last_ns
         return self._is_possible and waited_ns >= max(self._every_ns, SHARE * self._took_ns)
+
+    def is_keeping(self, at_ns: int, replay: Replay) -> bool:
+        """Return whether the state at `at_ns` should be kept.
+
+        Not where it depends on the end of the trace, as it does after retries were skipped for want
+        of further records: a run that is forked from it may have some.
+        """
+        if not (self._is_possible and self._kept.is_due(at_ns, replay.source.first_ns)):
+            return False
+        if ("retries", RETRIES_SKIPPED) in replay.journal.notes:
+            return False
+        passed_ns = perf_counter_ns() - self._began_ns
+        return self._keeping_ns + self._expected_ns(replay) <= KEPT_SHARE * passed_ns
+
+    def _expected_ns(self, replay: Replay) -> int:
+        objects = _objects(replay)
+        if self._kept_last is None:
+            return FIRST_NS + FIRST_OBJECT_NS * objects
+        took_ns, before = self._kept_last
+        return took_ns * max(objects, before, FEW_OBJECTS) // max(before, FEW_OBJECTS)
 
     def save(self, at_ns: int, replay: Replay, recorder: Recorder) -> None:
         """Save everything between two instants. Raises OutputError and BackendError."""
         began_ns = perf_counter_ns()
+        is_kept, is_due = self.is_keeping(at_ns, replay), self.is_due
         try:
             position = dump(RecorderPosition, recorder.position())
             world = dump_parts(replay)
@@ -76,13 +110,10 @@ class Checkpointer:
         scheduler = self._services.scheduler.checkpoint()
         eviction, autoscaler = self._services.eviction, self._services.autoscaler
         rounds = self._services.scheduler.rounds
-        if self._for_explain.is_due and not self._run.has_extenders:
-            self._for_explain.save(at_ns, rounds, scheduler)
         # The recorder's position has synced what its files have; so are their names, before a point
         # counts on them.
         self._run.sync()
-        files = self._run.recorded_files()
-        self.point = self.point.taken(
+        point = self.point.taken(
             at_ns=at_ns,
             rounds=rounds,
             scheduler=packed(scheduler),
@@ -90,11 +121,23 @@ class Checkpointer:
             autoscaler=packed(autoscaler.checkpoint()) if autoscaler is not None else (),
             recorder=position,
             world=world,
-            files=files,
+            files=self._run.recorded_files(),
         )
-        self._run.write_resume_point(self.point)
-        self._last_ns = perf_counter_ns()
-        self._took_ns = self._last_ns - began_ns
+        if is_kept:
+            self._kept.save(at_ns, rounds, point.encoded(), replay.source.first_ns)
+            self._kept_last = (perf_counter_ns() - began_ns, _objects(replay))
+            self._keeping_ns += self._kept_last[0]
+        if is_due or not is_kept:
+            # With the state that was kept just now among its files.
+            self.point = point.taken(files=self._run.recorded_files())
+            self._run.write_resume_point(self.point)
+            self._last_ns = perf_counter_ns()
+            self._took_ns = self._last_ns - began_ns
+
+
+def _objects(replay: Replay) -> int:
+    """Return the number of objects that the time of saving a replay grows with."""
+    return len(replay.cluster.pods) + len(replay.cluster.nodes)
 
 
 def gone_back(run: RunDirectory, point: ResumePoint, notice: Callable[[str], None]) -> ResumePoint:

@@ -253,8 +253,14 @@ class _Attempt:
         if audit is not None and point.rounds:
             pods = self.replay.cluster.pods.values()
             audit.catch_up(run.rounds(), {pod.uid: pod.node_name for pod in pods if pod.node_name})
-        every_ns = settings.checkpoint_every_ns
-        self._checkpointer = Checkpointer(run, services, point, every_ns, notice)
+        self._checkpointer = Checkpointer(
+            run,
+            services,
+            point,
+            every_ns=settings.checkpoint_every_ns,
+            keeps=settings.keep_checkpoints,
+            notice=notice,
+        )
         self._growth = RunGrowth(run.path, lambda text: notice(f"Warning: {text}"))
 
     @property
@@ -268,8 +274,10 @@ class _Attempt:
         def report(now_ns: int, cluster: Cluster) -> None:
             progress(now_ns, cluster, self.recorder.tally)
             self._growth.look(now_ns, self.replay.stop_ns)
-            if self._checkpointer.is_due and not self._ahead.is_open:
-                self._checkpointer.save(now_ns, self.replay, self.recorder)
+            saver = self._checkpointer
+            is_wanted = saver.is_due or saver.is_keeping(now_ns, self.replay)
+            if is_wanted and not self._ahead.is_open:
+                saver.save(now_ns, self.replay, self.recorder)
 
         limits = Limits(until_ns=self._settings.until_ns, progress=report)
         try:

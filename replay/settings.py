@@ -286,6 +286,15 @@ class ReplaySettings:
         show_default=True,
         help="Wall time between two checkpoints, at least; they take at most 1 % of a run's time.",
     )
+    keep_checkpoints: int = _run(
+        "--keep-checkpoints",
+        default=20,
+        show_default=True,
+        type=click.IntRange(0, 1000),
+        metavar="COUNT",
+        help="How many checkpoints the run keeps, spread over its simulated time, for `explain` to "
+        "be fast; fewer where they would take more than 3 % of its time. 0: none.",
+    )
     overrides: Mapping[str, object] = field(default_factory=dict, metadata={STORED: _OVERRIDES})
     follow_until: str = field(default="", metadata={STORED: _FOLLOW_UNTIL})
 

@@ -18,8 +18,8 @@ from replay.backends.services import SchedulerService
 from replay.backends.stream import describe
 from replay.errors import BackendError, RunError
 from replay.explain.target import ExplainTarget
+from replay.results.run.checkpoints import Checkpoint
 from replay.results.run.decision_log import one_by_one
-from replay.results.run.history import Checkpoint
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
@@ -114,8 +114,8 @@ class Rerun:
         if checkpoint is None:
             return rounds
         try:
-            self._scheduler.restore(checkpoint.chunks())
-        except BackendError:
+            self._scheduler.restore(checkpoint.scheduler())
+        except (BackendError, RunError):  # It is of another version; its bytes were compared.
             return rounds
         self._at_ns = checkpoint.at_ns
         return islice(rounds, checkpoint.rounds, None)

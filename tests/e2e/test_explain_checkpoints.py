@@ -13,9 +13,8 @@ from replay.backends.services import SchedulerService
 from replay.explain.explain import explain
 from replay.explain.target import ExplainQuery, attempt_of
 from replay.generate.workload import GenerateOptions, generate
-from replay.results.run import history
+from replay.results.run.checkpoints import checkpoints_in
 from replay.results.run.directory import RunDirectory
-from replay.results.run.history import checkpoints_in
 from replay.world.models import Models
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.kube.time import SECOND_NS
@@ -38,12 +37,9 @@ def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
     here: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fewer rounds are replayed for them; nothing else is another."""
-    monkeypatch.setattr(history, "EVERY_NS", 0)
-    monkeypatch.setattr(recovery, "SHARE", 0)
+    monkeypatch.setattr(recovery, "KEPT_SHARE", float("inf"))
     models = Models(eviction=False)
-    finished = run(
-        here, generate(WORKLOAD), tmp_path / "run", seed=4, models=models, checkpoint_every_ns=0
-    ).run
+    finished = run(here, generate(WORKLOAD), tmp_path / "run", seed=4, models=models).run
     kept = checkpoints_in(finished.path)
     assert len(kept) > 5
     address = here.addresses["scheduler"]

@@ -15,6 +15,7 @@ import orjson
 
 from replay.errors import RunError, unreadable, unwritable
 from replay.results.durations import simulated
+from replay.results.run.checkpoints import Checkpoint, Checkpoints, is_checkpoint, last_before
 from replay.results.run.decision_log import DecisionLog, read_decisions, read_entries
 from replay.results.run.files import (
     DECISIONS,
@@ -34,15 +35,7 @@ from replay.results.run.files import (
     is_ours,
     next_folder,
 )
-from replay.results.run.history import (
-    Checkpoint,
-    Checkpoints,
-    RoundLog,
-    is_checkpoint,
-    last_before,
-    read_rounds,
-    with_responses,
-)
+from replay.results.run.history import RoundLog, read_rounds, with_responses
 from replay.results.run.lock import LOCK, RunLock, held_text, is_held, read_holder
 from replay.results.run.log_file import whole_lines
 from replay.results.run.manifest import Manifest, RunFile, described, unsigned_manifest
@@ -254,8 +247,8 @@ class RunDirectory:
     def go_back(self, files: Mapping[str, RunFile]) -> None:
         """Truncate the run's files to their earlier sizes; remove others, tables and report.
 
-        Raises RunError, and changes nothing, where a file has not the bytes that it had. What
-        `explain` alone uses to be fast is removed then.
+        Raises RunError, and changes nothing, where a file has not the bytes that it had.
+        Checkpoints that were kept later, or have changed, are removed then.
         """
         self._close_continued()
         with contextlib.ExitStack() as opened, self._opened() as folder:
@@ -320,10 +313,10 @@ class RunDirectory:
         """Return the log of objects, to write to it."""
         return RoundLog(self.growing(OBJECTS))
 
-    def checkpoints(self) -> Checkpoints:
-        """Return the writer of checkpoints for `explain`."""
-        kept = filter(is_checkpoint, self._whole)
-        return Checkpoints(self._write_recorded, self._remove_recorded, kept)
+    def checkpoints(self, count: int) -> Checkpoints:
+        """Return the writer of the checkpoints that the run keeps, `count` at most."""
+        kept = {name: file.size for name, file in self._whole.items() if is_checkpoint(name)}
+        return Checkpoints(self._write_recorded, self._remove_recorded, kept, count)
 
     def sync(self) -> None:
         """Wait until the disk has the names of all files."""
@@ -378,7 +371,7 @@ class RunDirectory:
         return file is not None and self._has(name, file)
 
     def checkpoint_before(self, at_ns: int) -> Checkpoint | None:
-        """Return the latest checkpoint for `explain` before `at_ns`, None without any."""
+        """Return the latest checkpoint that was kept before `at_ns`, None without any."""
         checkpoint = last_before(self.path, at_ns)
         if checkpoint is not None:
             self.intact(checkpoint.path.name)

@@ -8,7 +8,7 @@
 - objects.rounds.zst: the changes of objects that the scheduler does not receive in full, where
   there are any.
 - extenders.rounds.zst: the extender responses in each round, where there are extenders.
-- checkpoint-ROUNDS-NS.zst: the scheduler's state after so many rounds; only of long runs.
+- checkpoint-ROUNDS-NS.zst: the state of everything after so many rounds, at some moments.
 - resume.zst: the last checkpoint of everything, for `reprieve resume`; not in a run that has
   its end.
 - spans.jsonl: spans, where they are written to a file.
@@ -25,7 +25,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from replay.errors import RunError, unwritable
-from replay.results.run.history import is_checkpoint
+from replay.results.run.checkpoints import is_checkpoint
 from replay.results.run.lock import LOCK
 from replay.results.run.resume_point import RESUME
 from replay.results.schema import FILE_NAMES

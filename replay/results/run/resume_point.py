@@ -1,9 +1,10 @@
 """The resume point of a run: its command, and the last checkpoint of all its parts.
 
 The file of a run, resume.zst, is there from the run's beginning to its end, and always replaced as
-a whole. It has one zstd frame with a checksum, and in it MessagePack: the number of its format with
-a signature, and a ResumePoint as replay/state_codec.py encodes it; so are its `world` and
-`recorder`. The services' parts are the chunks of their CheckpointSession.
+a whole. The checkpoints that a run keeps (checkpoints.py) have the same form: one zstd frame with a
+checksum, and in it MessagePack: the number of its format with a signature, and a ResumePoint as
+replay/state_codec.py encodes it; so are its `world` and `recorder`. The services' parts are the
+chunks of their CheckpointSession.
 
 The file may be a stranger's. It names no code; the memory that reading takes is bounded by its
 size; and of a command's environment only the variables in REPEATED are taken from it. Its command
@@ -114,18 +115,37 @@ class ResumePoint:
     @classmethod
     def read(cls, folder: Path) -> Self:
         """Read the file of a run's folder. Raises RunError if it is missing or damaged."""
-        return cls._read(folder)[0]
+        return cls._read_of(folder)[0]
+
+    @classmethod
+    def read_file(cls, path: Path) -> Self:
+        """Read a checkpoint that a run keeps. Raises RunError if it is missing or damaged."""
+        try:
+            return cls._read(path)[0]
+        except OSError as error:
+            raise unreadable(path, error) from error
 
     @classmethod
     def read_signed(cls, folder: Path) -> tuple[Self, str]:
         """Read as `read` does; return also why the signature is not this user's, "" if it is."""
-        point, encoded, signed = cls._read(folder)
+        point, encoded, signed = cls._read_of(folder)
         return point, unsigned(_PURPOSE, encoded, signed)
 
     @classmethod
-    def _read(cls, folder: Path) -> tuple[Self, bytes, bytes]:
-        """Return the point, its encoding, and the signature of the encoding."""
-        path = folder / RESUME
+    def _read_of(cls, folder: Path) -> tuple[Self, bytes, bytes]:
+        try:
+            return cls._read(folder / RESUME)
+        except FileNotFoundError:
+            raise RunError(
+                f"{folder} cannot be resumed: it has no {RESUME}; replay its trace again, with "
+                "--force into this folder"
+            ) from None
+        except OSError as error:
+            raise unreadable(folder / RESUME, error) from error
+
+    @classmethod
+    def _read(cls, path: Path) -> tuple[Self, bytes, bytes]:
+        """Return the point, its encoding, and the signature of the encoding. Raises OSError."""
         try:
             content = _expanded(read_file(path))
             number, signed, size = _head(content)
@@ -136,13 +156,6 @@ class ResumePoint:
                 )
             encoded = content[size:]
             point = load(cls, encoded)
-        except FileNotFoundError:
-            raise RunError(
-                f"{folder} cannot be resumed: it has no {RESUME}; replay its trace again, with "
-                "--force into this folder"
-            ) from None
-        except OSError as error:
-            raise unreadable(path, error) from error
         except (zstandard.ZstdError, UnreadableStateError) as error:
             raise RunError(f"{path}: is damaged: {error}") from error
         if not REPEATED.issuperset(point.command.environment):

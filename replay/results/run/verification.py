@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Literal
 
 from replay.errors import RunError
+from replay.results.run.checkpoints import checkpoints_in
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import DERIVED, MADE, RECORDED
-from replay.results.run.history import checkpoints_in
 from replay.results.run.manifest import Manifest, RunFile, described
 from replay.results.run.resume_point import RESUME, ResumePoint
 from services.folder import Folder

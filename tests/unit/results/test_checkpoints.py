@@ -8,60 +8,81 @@ from pathlib import Path
 import pytest
 
 from replay.errors import RunError
-from replay.results.run.history import (
-    EVERY_NS,
-    KEPT_MAX,
-    Checkpoints,
-    checkpoints_in,
-    is_checkpoint,
-    last_before,
-)
-from reprieve.session.v1beta1 import session_pb2
+from replay.results.run import checkpoints
+from replay.results.run.checkpoints import Checkpoints, checkpoints_in, is_checkpoint, last_before
+from replay.results.run.resume_point import ResumePoint, RunCommand
 from services.folder import write_file
 
+COUNT = 20
+START_NS = 1_000_000
 
-def taken(folder: Path, instants: int) -> None:
-    """Let a run take so many instants, each as long as the wait for a checkpoint."""
-    now_ns = [0]
-    writer = Checkpoints(
+
+def writer_of(folder: Path, count: int = COUNT) -> Checkpoints:
+    """Return a writer that goes on with what is in a folder."""
+    sizes = {found.path.name: found.path.stat().st_size for found in checkpoints_in(folder)}
+    return Checkpoints(
         lambda name, content: write_file(folder / name, content),
         lambda name: (folder / name).unlink(),
-        clock=lambda: now_ns[0],
+        sizes,
+        count,
     )
-    for at_ns in range(instants):
-        now_ns[0] += EVERY_NS
-        if writer.is_due:
-            chunks = [session_pb2.CheckpointChunk(data=bytes([n])) for n in (at_ns % 256, 7)]
-            writer.save(at_ns, at_ns, chunks)
+
+
+def taken(writer: Checkpoints, instants: range, content: bytes = b"x") -> None:
+    """Let a run take so many instants, a nanosecond apart, and keep what is due."""
+    for number in instants:
+        at_ns = START_NS + number
+        if writer.is_due(at_ns, START_NS):
+            writer.save(at_ns, number, content, START_NS)
 
 
 def test_a_long_run_keeps_few_checkpoints_of_all_its_parts(tmp_path: Path) -> None:
-    """Every second one goes when there are too many, and the wait doubles."""
-    taken(tmp_path, 400)
-    found = checkpoints_in(tmp_path)
-    assert KEPT_MAX // 2 <= len(found) <= KEPT_MAX
-    gaps = [late.at_ns - early.at_ns for early, late in pairwise(found)]
-    assert max(gaps) <= 2 * min(gaps)
-    assert found[-1].at_ns > 350
+    """However long it takes; also where it is resumed on the way."""
+    taken(writer_of(tmp_path), range(700))
+    taken(writer_of(tmp_path), range(700, 4000))
+    kept = checkpoints_in(tmp_path)
+    assert COUNT // 2 < len(kept) <= COUNT
+    times = [START_NS, *(checkpoint.at_ns for checkpoint in kept), START_NS + 4000]
+    gaps = [late - early for early, late in pairwise(times)]
+    assert max(gaps) < 3 * 4000 / COUNT
+
+
+def test_a_run_that_shall_keep_none_keeps_none(tmp_path: Path) -> None:
+    """None is due at any time."""
+    taken(writer_of(tmp_path, 0), range(100))
+    assert not checkpoints_in(tmp_path)
+
+
+def test_large_checkpoints_are_fewer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their bytes are bounded, and the last one stays."""
+    monkeypatch.setattr(checkpoints, "BYTES_MAX", 500)
+    taken(writer_of(tmp_path), range(200), bytes(100))
+    kept = checkpoints_in(tmp_path)
+    assert len(kept) == 5
+    assert kept[-1].at_ns > START_NS + 180
+    taken(writer_of(tmp_path), range(300, 301), bytes(600))
+    assert [checkpoint.rounds for checkpoint in checkpoints_in(tmp_path)] == [300]
 
 
 def test_the_last_checkpoint_before_a_moment_is_found(tmp_path: Path) -> None:
     """One of that very moment is too late."""
-    taken(tmp_path, 5)
-    found = last_before(tmp_path, 3)
-    assert found is not None
-    assert found.at_ns == 2
-    assert [chunk.data[0] for chunk in found.chunks()] == [found.rounds, 7]
-    assert last_before(tmp_path, 0) is None
+    for at_ns in (1, 2, 3):
+        point = ResumePoint(version="1", command=RunCommand(), at_ns=at_ns, rounds=10 * at_ns)
+        write_file(tmp_path / f"checkpoint-{10 * at_ns}-{at_ns}.zst", point.encoded())
+    checkpoint = last_before(tmp_path, 3)
+    assert checkpoint is not None
+    assert (checkpoint.at_ns, checkpoint.rounds) == (2, 20)
+    assert (checkpoint.point().at_ns, checkpoint.point().rounds) == (2, 20)
+    assert last_before(tmp_path, 1) is None
 
 
 def test_a_broken_checkpoint_is_refused(tmp_path: Path) -> None:
     """With its path."""
     (tmp_path / "checkpoint-1-1.zst").write_bytes(b"nothing of ours")
-    found = last_before(tmp_path, 2)
-    assert found is not None
+    checkpoint = last_before(tmp_path, 2)
+    assert checkpoint is not None
     with pytest.raises(RunError, match=r"checkpoint-1-1\.zst"):
-        list(found.chunks())
+        checkpoint.scheduler()
 
 
 def test_only_checkpoints_are_named_like_one() -> None:
