@@ -138,13 +138,12 @@ class ReplaySettings:
         type=click.Choice(["v1.36", "v1.34", "v1.16"]),
         default="v1.34",
         show_default=True,
-        help="The Kubernetes version of the scheduling and preemption rules; v1.36 is v1.34 with "
-        "v1.36's balance scores (docs/fidelity.md).",
+        help="The Kubernetes version of the scheduling and preemption rules.",
         stored=Stored("rules"),
     )
     queue_rules: str | None = _rules(
         "--queue-rules",
-        type=click.Choice(["v1.34", "v1.20", "v1.16"]),
+        type=click.Choice(["v1.36", "v1.34", "v1.20", "v1.16"]),
         help="The Kubernetes version of the queue's rules. Default: that of --rules.",
         stored=Stored("configuration.queue_rules"),
     )

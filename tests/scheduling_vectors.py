@@ -24,9 +24,9 @@ def vectors(name: str) -> Iterator[tuple[Json, Json]]:
         yield vector["scenario"], vector.get("expectedDocumented") or vector["expected"]
 
 
-def scheduler_of(scenario: Json, queue_rules: str) -> Scheduler:
+def scheduler_of(scenario: Json, queue_rules: str, rules: str = "v1.34") -> Scheduler:
     """Return a scheduler under the scenario's configuration, with an empty cluster."""
-    config = scheduler_pb2.SchedulerConfig()
+    config = scheduler_pb2.SchedulerConfig(rules=rules)
     if "schedulerConfiguration" in scenario:
         config.kube_scheduler_configuration = json.dumps(scenario["schedulerConfiguration"])
     return Scheduler(options_of(config, read_configuration(config), queue_rules))

@@ -45,8 +45,9 @@ class ActionType(IntFlag):
     UPDATE_POD_SCHEDULING_GATES_ELIMINATED = 1024
     UPDATE_POD_GENERATED_RESOURCE_CLAIM = 2048
     UPDATE_OTHER = 4096
-    UPDATE = 8188
-    ALL = 8191
+    UPDATE_NODE_DECLARED_FEATURE = 8192
+    UPDATE = 16380
+    ALL = 16383
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +115,7 @@ _ACTIONS = {
     "UpdateNodeTaint": ActionType.UPDATE_NODE_TAINT,
     "UpdateNodeCondition": ActionType.UPDATE_NODE_CONDITION,
     "UpdateNodeAnnotation": ActionType.UPDATE_NODE_ANNOTATION,
+    "UpdateNodeDeclaredFeature": ActionType.UPDATE_NODE_DECLARED_FEATURE,
     "UpdatePodLabel": ActionType.UPDATE_POD_LABEL,
     "UpdatePodScaleDown": ActionType.UPDATE_POD_SCALE_DOWN,
     "UpdatePodToleration": ActionType.UPDATE_POD_TOLERATION,
@@ -125,6 +127,7 @@ _ACTIONS = {
     "SpecUnschedulableChange": ActionType.UPDATE_NODE_TAINT,
     "ConditionChange": ActionType.UPDATE_NODE_CONDITION,
     "AnnotationChange": ActionType.UPDATE_NODE_ANNOTATION,
+    "DeclaredFeatureChange": ActionType.UPDATE_NODE_DECLARED_FEATURE,
     "ScaleDown": ActionType.UPDATE_POD_SCALE_DOWN,
     "TolerationChange": ActionType.UPDATE_POD_TOLERATION,
     "SchedulingGatesEliminated": ActionType.UPDATE_POD_SCHEDULING_GATES_ELIMINATED,

@@ -32,6 +32,7 @@ class Node:
     """A node; `allocatable` by resource name ("cpu" in thousandths of a core, else whole units).
 
     The codec fills a missing allocatable with the capacity, as an API server's defaulting does.
+    `declared_features` are those that its kubelet supports and that pods may require.
     """
 
     name: str
@@ -44,6 +45,7 @@ class Node:
     unschedulable: bool = False
     images: tuple[ContainerImage, ...] = ()
     conditions: tuple[Condition, ...] = ()
+    declared_features: tuple[str, ...] = ()
     resource_version: str = ""
 
     @property

@@ -73,7 +73,8 @@ class Container:
     """A container; `requests` and `limits` by resource name, in Kubernetes' units.
 
     A name that is absent from `requests` was not requested, which differs from 0.
-    `restart_policy` "Always" on an init container makes it a sidecar.
+    `restart_policy` "Always" on an init container makes it a sidecar. `restart_actions` are those
+    of its restartPolicyRules.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Container:
     limits: Mapping[str, int] = field(default_factory=lambda: NO_RESOURCES)
     ports: tuple[ContainerPort, ...] = ()
     restart_policy: str = ""
+    restart_actions: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,6 +130,7 @@ class PodSpec:
     scheduling_gates: tuple[str, ...] = ()
     termination_grace_period_s: int | None = None
     host_network: bool = False
+    host_users: bool | None = None
 
     @property
     def has_pod_affinity(self) -> bool:
@@ -164,8 +167,9 @@ class OwnerReference:
 class ContainerResources:
     """A container's resources by its status, which differ from its spec after a resize in place.
 
-    `actual` are the requests in force, and `allocated` those that the node has admitted; amounts
-    by resource name as in a Container, sorted by name.
+    `name` is "" for the resources of the pod as a whole. `actual` are the requests in force, and
+    `allocated` those that the node has admitted; amounts by resource name as in a Container, sorted
+    by name.
     """
 
     name: str
@@ -177,7 +181,8 @@ class ContainerResources:
 class Pod:
     """A pod as the API server holds it; times in ns since the Unix epoch.
 
-    `container_resources` are those of containers and sidecars whose status has resources.
+    `container_resources` are those of containers and sidecars whose status has resources, and
+    `pod_resources` those of the pod as a whole, None where its status has none.
     `start_time_ns` is status.startTime and None before the kubelet has seen the pod.
     `deletion_ns` is metadata.deletionTimestamp (request plus grace) and None unless terminating.
     """
@@ -194,6 +199,7 @@ class Pod:
     phase: PodPhase = PodPhase.PENDING
     conditions: tuple[Condition, ...] = field(default=())
     container_resources: tuple[ContainerResources, ...] = ()
+    pod_resources: ContainerResources | None = None
     creation_ns: int = 0
     start_time_ns: int | None = None
     deletion_ns: int | None = None
@@ -208,6 +214,11 @@ class Pod:
     def priority(self) -> int:
         """Return spec.priority (0 if it was absent)."""
         return self.spec.priority
+
+    @property
+    def reports_resources(self) -> bool:
+        """Return whether its status has resources, of a container or of the pod as a whole."""
+        return bool(self.container_resources) or self.pod_resources is not None
 
     @property
     def is_terminal(self) -> bool:

@@ -4,7 +4,8 @@ Containers add up; an init container counts alone beside the sidecars started be
 sidecar continues beside everything after it. Requests of the pod as a whole replace these sums, and
 the overhead is added. While containers are resized in place, each counts with the highest of what
 its spec requests, what the node has allocated and what is in force; where the resize is infeasible
-on its node, what the spec requests does not count. (A kubelet's eviction ranks pods by another
+on its node, what the spec requests does not count. Since v1.36 the same holds for the requests of
+the pod as a whole. (A kubelet's eviction ranks pods by another
 rule, services/eviction/core/pod.py.)
 
 A host port is an address, a protocol and a number. Only "" and "0.0.0.0" stand for every address;
@@ -183,8 +184,13 @@ def is_resize_infeasible(pod: Pod) -> bool:
     return pending is not None and pending.reason == _INFEASIBLE
 
 
-def spec_in_force(pod: Pod) -> PodSpec:
-    """Return the pod's spec with the requests that its containers and sidecars count with."""
+def spec_in_force(pod: Pod, *, pod_level: bool = False) -> PodSpec:
+    """Return the pod's spec with the requests that its containers and sidecars count with.
+
+    With `pod_level` so do the requests of the pod as a whole, of the resources that its spec names.
+    Source: kubernetes v1.36 component-helpers/resource/helpers.go, PodRequests,
+    determineEffectiveRequests.
+    """
     by_name = {status.name: status for status in pod.container_resources}
     infeasible = is_resize_infeasible(pod)
     return replace(
@@ -196,7 +202,17 @@ def spec_in_force(pod: Pod) -> PodSpec:
             _in_force(container, by_name, infeasible) if is_sidecar(container) else container
             for container in pod.spec.init_containers
         ),
+        resources=_pod_level_in_force(pod) if pod_level else pod.spec.resources,
     )
+
+
+def _pod_level_in_force(pod: Pod) -> Mapping[str, int] | None:
+    """Return the pod-level requests; one that the status does not name is 0 after a refusal."""
+    requested, status = pod.spec.resources, pod.pod_resources
+    if requested is None or status is None:
+        return requested
+    in_force = _highest_of(requested, status, infeasible=is_resize_infeasible(pod))
+    return {name: in_force.get(name, 0) for name in requested}
 
 
 def _in_force(
@@ -205,13 +221,16 @@ def _in_force(
     status = by_name.get(container.name)
     if status is None:
         return container
-    requests = () if infeasible else tuple(container.requests.items())
-    return replace(container, requests=_highest((*requests, *status.actual, *status.allocated)))
+    in_force = _highest_of(container.requests, status, infeasible=infeasible)
+    return replace(container, requests=in_force)
 
 
-def _highest(amounts: Iterable[tuple[str, int]]) -> dict[str, int]:
+def _highest_of(
+    requested: Mapping[str, int], status: ContainerResources, *, infeasible: bool
+) -> dict[str, int]:
+    requests = () if infeasible else tuple(requested.items())
     highest: dict[str, int] = {}
-    for name, amount in amounts:
+    for name, amount in (*requests, *status.actual, *status.allocated):
         highest[name] = max(amount, highest.get(name, amount))
     return highest
 

@@ -19,6 +19,12 @@ MEMORY_PRESSURE = "node.kubernetes.io/memory-pressure"
 DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
 PID_PRESSURE = "node.kubernetes.io/pid-pressure"
 
+UNSERVED_OPERATORS = frozenset({"Gt", "Lt"})
+"""The operators of tolerations that compare numbers, which tolerate no taint by default.
+
+Source: kubernetes v1.35 pkg/features, TaintTolerationComparisonOperators (alpha, off).
+"""
+
 
 class TaintEffect(Enum):
     """What a taint does to pods that do not tolerate it."""
@@ -50,9 +56,9 @@ CORDON = Taint(key=UNSCHEDULABLE, effect=TaintEffect.NO_SCHEDULE)
 class Toleration:
     """What a pod puts up with.
 
-    An empty `key` with operator "Exists" means every taint; an empty operator means "Equal";
-    `effect` None means every effect. `seconds` bounds how long a NoExecute taint is tolerated
-    (None: for ever).
+    An empty `key` with operator "Exists" means every taint; an empty operator means "Equal"; one of
+    UNSERVED_OPERATORS tolerates nothing. `effect` None means every effect. `seconds` bounds how
+    long a NoExecute taint is tolerated (None: for ever).
     """
 
     key: str = ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from reprieve.queue.v1beta1 import queue_pb2
 from services.framework.cluster_event import ObjectEvent, PendingPod, QueueingHintFn, Registration
 from services.framework.hints import HintProfile
-from services.framework.plugins.events import IN_TREE, WITHOUT_HINTS, hint_of, registrations
+from services.framework.plugins.events import hint_of, registrations, without_hints
 from services.kube.selector import LabelSelector
 from services.queue.codec import cluster_event
 from services.queue.core.backoff import BackoffLimits
@@ -44,7 +44,9 @@ def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -
         ),
         pop_from_backoff_q=_flag(message, "pop_from_backoff_q"),
         queueing_hints=hints,
-        registrations=_registrations(message, hints=hints) if version.registers_events else (),
+        registrations=_registrations(message, version.name, hints=hints)
+        if version.registers_events
+        else (),
         lease_ns=lease_ns,
     )
 
@@ -88,13 +90,15 @@ def _duration_ns(
     return duration_ns
 
 
-def _registrations(message: queue_pb2.QueueConfig, *, hints: bool) -> tuple[Registration, ...]:
-    built_in = registrations(_profiles(message.profiles))
+def _registrations(
+    message: queue_pb2.QueueConfig, version: str, *, hints: bool
+) -> tuple[Registration, ...]:
+    built_in = registrations(_profiles(message.profiles), version)
     named = tuple(
-        _registration(hint, f"config.hints[{index}]", built_in if hints else ())
+        _registration(hint, f"config.hints[{index}]", built_in, hints=hints)
         for index, hint in enumerate(message.hints)
     )
-    return named or (built_in if hints else WITHOUT_HINTS)
+    return named or (built_in if hints else without_hints(version))
 
 
 def _profiles(messages: Iterable[queue_pb2.HintProfile]) -> dict[str, HintProfile]:
@@ -123,14 +127,18 @@ def _profile(message: queue_pb2.HintProfile, field: str) -> HintProfile:
 
 
 def _registration(
-    message: queue_pb2.HintRegistration, field: str, in_tree_registrations: tuple[Registration, ...]
+    message: queue_pb2.HintRegistration,
+    field: str,
+    built_in: tuple[Registration, ...],
+    *,
+    hints: bool,
 ) -> Registration:
     plugin, label = message.plugin, message.event
     event = cluster_event(label, f"{field}.event")
-    if message.hint and all(registered.plugin != plugin for registered in IN_TREE):
+    if message.hint and all(registered.plugin != plugin for registered in built_in):
         problem = f"the queue has no hint for {plugin}: leave it out, or use only_if"
         raise FieldError(f"{field}.hint", problem)
-    own_hint = hint_of(plugin, label, in_tree_registrations) if message.hint else None
+    own_hint = hint_of(plugin, label, built_in) if message.hint and hints else None
     condition = _condition(message, field) if message.HasField("only_if") else None
     return Registration(plugin=plugin, event=event, hint=_both(condition, own_hint))
 

@@ -38,6 +38,7 @@ class PodStatus(NamedTuple):
     nominated_node_name: str
     start_time_ns: int | None
     container_resources: tuple[ContainerResources, ...] = ()
+    pod_resources: ContainerResources | None = None
 
 
 class PatchPod(NamedTuple):
@@ -62,6 +63,7 @@ class PatchPod(NamedTuple):
             phase=status.phase if status else pod.phase,
             conditions=status.conditions if status else pod.conditions,
             container_resources=status.container_resources if status else pod.container_resources,
+            pod_resources=status.pod_resources if status else pod.pod_resources,
             creation_ns=pod.creation_ns,
             start_time_ns=status.start_time_ns if status else pod.start_time_ns,
             deletion_ns=patch.deletion_time_ns
@@ -205,7 +207,10 @@ def _status_value(message: pod_pb2.PodStatus, field: str) -> PodStatus:
     start_ns = fields.optional_time_ns(message, "start_time")
     conditions = fields.conditions(message.conditions)
     container_resources = fields.container_resources(message, field)
-    return PodStatus(phase, conditions, message.nominated_node_name, start_ns, container_resources)
+    return PodStatus(
+        *(phase, conditions, message.nominated_node_name, start_ns, container_resources),
+        fields.pod_resources(message, field),
+    )
 
 
 def decode_object(

@@ -209,8 +209,21 @@ def test_without_files_all_recorded_vectors_are_played(tmp_path: Path) -> None:
     files = [line.split(":")[0] for line in told if line.endswith(" failed") and ":" in line]
     assert files == sorted(path.name for path in RECORDED.glob("*.jsonl.gz"))
     assert told[-1].endswith(" passed, 0 failed")
-    refused = reprieve(tmp_path, "conform", "--version", "v1.20", code=REFUSED).stderr
-    assert "--version" in refused
+    refused = reprieve(tmp_path, "conform", "--rules", "v1.20", code=REFUSED).stderr
+    assert "--rules" in refused
+
+
+def test_vectors_are_judged_by_the_version_that_they_show(tmp_path: Path) -> None:
+    """Whatever their file's name is; --rules names another one."""
+    for version in ("v1.16", "v1.20", "v1.34"):
+        recorded = (RECORDED / f"queue-{version}.jsonl.gz").read_bytes()
+        (tmp_path / "queue-v1.99.jsonl.gz").write_bytes(recorded)
+        only = ("queue-v1.99.jsonl.gz", "--only", "q-hand-c")
+        stdout = reprieve(tmp_path, "conform", *only).stdout
+        assert f": queue {version}, " in stdout
+        assert ", 0 failed" in stdout
+    stdout = reprieve(tmp_path, "conform", *only, "--rules", "v1.36").stdout
+    assert ": queue v1.36, " in stdout
 
 
 @pytest.mark.parametrize("mode", ["v1.32", "v1.27"])

@@ -158,7 +158,9 @@ _SPECS = st.builds(
     scheduling_gates=_tuples(_NAMES),
     termination_grace_period_s=st.none() | st.integers(0, 300),
     host_network=st.booleans(),
+    host_users=st.none() | st.booleans(),
 )
+_SORTED_AMOUNTS = _AMOUNTS.map(lambda amounts: tuple(sorted(amounts.items())))
 _PODS = st.builds(
     pod.Pod,
     uid=_NAMES,
@@ -179,11 +181,12 @@ _PODS = st.builds(
     ),
     container_resources=_tuples(
         st.builds(
-            pod.ContainerResources,
-            name=_NAMES,
-            actual=_AMOUNTS.map(lambda amounts: tuple(sorted(amounts.items()))),
-            allocated=_AMOUNTS.map(lambda amounts: tuple(sorted(amounts.items()))),
+            pod.ContainerResources, name=_NAMES, actual=_SORTED_AMOUNTS, allocated=_SORTED_AMOUNTS
         )
+    ),
+    pod_resources=st.none()
+    | st.builds(
+        pod.ContainerResources, name=st.just(""), actual=_SORTED_AMOUNTS, allocated=_SORTED_AMOUNTS
     ),
     node_name=_NAMES,
     nominated_node_name=_NAMES,

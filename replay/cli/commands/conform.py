@@ -27,7 +27,7 @@ from services.rpc.client import channel, tls_options
 from services.terminal import counted, echo
 
 CONTRACTS = {contract.service: contract for contract in (SCHEDULER, QUEUE, EVICTION, AUTOSCALER)}
-_OF_VECTORS = ("scheduler", "queue", "eviction", "autoscaler", "version", "stream", "only", "show")
+_OF_VECTORS = ("scheduler", "queue", "eviction", "autoscaler", "rules", "stream", "only", "show")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -52,10 +52,11 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--autoscaler", default="", metavar="HOST:PORT", help="A running autoscaler.")
 @tls_options("", "those services", timeouts=CHECK_TIMEOUTS)
 @click.option(
-    "--version",
+    "--rules",
     default="",
     metavar="vX.Y",
-    help="The Kubernetes version of the vectors. Default: the version in a file's name.",
+    help="The Kubernetes version whose rules the vectors are judged by. Default: the version that "
+    "a file's vectors show; where they show none, that in its name.",
 )
 @click.option("--stream", is_flag=True, help="Play the queue's scripts over its stream.")
 @click.option("--only", metavar="TEXT", default="", help="Play vectors whose id contains this.")
@@ -84,7 +85,7 @@ def command(
     eviction: str,
     autoscaler: str,
     tls: ClientTls,
-    version: str,
+    rules: str,
     stream: bool,
     only: str,
     show: int,
@@ -120,8 +121,8 @@ def command(
         return
     _refuse(context, ["level"], "needs --contract")
     files = [_FILE.convert(name, None, context) for name in names]
-    if version and not files:
-        raise ExitError(REFUSED, "--version: give FILE; the bundled vectors have several versions")
+    if rules and not files:
+        raise ExitError(REFUSED, "--rules: give FILE; the bundled vectors have several versions")
     addresses = {
         "scheduler": scheduler,
         "queue": queue,
@@ -129,7 +130,7 @@ def command(
         "autoscaler": autoscaler,
     }
     endpoints = Endpoints(addresses={k: v for k, v in addresses.items() if v}, tls=tls)
-    played = files_of(files or recorded_files(), version)
+    played = files_of(files or recorded_files(), rules)
     with _Bar(played, quiet=quiet) as bar:
         play(played, endpoints, stream=stream, wanted=lambda id_: only in id_, progress=bar.step)
     if not any(file.vectors for file in played):

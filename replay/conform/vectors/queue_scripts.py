@@ -107,6 +107,10 @@ def summary(active: int, backoff: int, unschedulable: int) -> str:
     return f"activeQ:{active}; backoffQ:{backoff}; unschedulablePods:{unschedulable}"
 
 
+HINTED = frozenset({"v1.36", "v1.34"})
+"""The versions with queueing hints, gates and an error backoff."""
+
+
 def refusing_plugins(op: Json) -> tuple[str, ...]:
     """Return the plugins that refused the pod of a script's cycle, by default "AnyPlugin"."""
     plugins = tuple(op.get("plugins", ()))
@@ -187,7 +191,7 @@ class ScriptedQueue:
     def state(self) -> dict[str, Any]:
         """Return the queue's state in the vectors' shape."""
         held = self._client.state()
-        later = self._mode == "v1.34"
+        later = self._mode in HINTED
         names = {name for name in _ROWS.values() if later or name != "error_backoff"}
         rows: dict[str, Any] = {name: [] for name in names}
         for entry in held.entries:
@@ -281,7 +285,7 @@ class ScriptedQueue:
             "pods": sorted(_named(entry.pod) for entry in waiting),
             "num_unschedulable": parked,
         }
-        if self._mode == "v1.34":
+        if self._mode in HINTED:
             backing_off = sum(entry.sub_queue in _BACKING_OFF for entry in waiting)
             seen["summary"] = summary(len(waiting) - backing_off - parked, backing_off, parked)
         return seen
@@ -349,7 +353,7 @@ def config_message(mode: str, settings: Json) -> queue_pb2.QueueConfig:
         initial_backoff_duration_ns=settings["initial_backoff_ms"] * MILLISECOND_NS or None,
         max_backoff_duration_ns=settings["max_backoff_ms"] * MILLISECOND_NS,
     )
-    if mode == "v1.34":
+    if mode in HINTED:
         config.queueing_hints = settings["hints"]
         config.pop_from_backoff_q = settings["pop_from_backoffq"]
         config.hints.extend(REGISTRATIONS)

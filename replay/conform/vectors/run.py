@@ -18,14 +18,8 @@ from replay.conform.autoscaler.session import autoscaler_difference
 from replay.conform.vectors.eviction import eviction_difference
 from replay.conform.vectors.queue import queue_difference, streamed_queue_difference
 from replay.conform.vectors.scheduling import scheduling_difference
-from replay.conform.vectors.vectors import (
-    Json,
-    UnreadableVector,
-    VectorKind,
-    kind_of,
-    read_lines,
-    version_in,
-)
+from replay.conform.vectors.vectors import Json, UnreadableVector, VectorKind, kind_of, read_lines
+from replay.conform.vectors.versions import version_of
 from replay.errors import BackendError
 from services.rpc.access import PLAIN, ClientTls
 from services.rpc.client import channel
@@ -49,13 +43,6 @@ _PLAYERS = {
     VectorKind.AUTOSCALER: _Player("autoscaler", autoscaler_difference),
 }
 """Vectors of the other kinds are played through this installation's own core."""
-_VERSIONS = {
-    VectorKind.SCHEDULING: "v1.34",
-    VectorKind.QUEUE: "v1.34",
-    VectorKind.EVICTION: "v1.32",
-}
-"""The version of files that name none."""
-_VERSION = "v1.36"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,14 +131,13 @@ class Endpoints:
 def files_of(paths: list[Path], version: str = "") -> list[FileConformance]:
     """Return the results of files that are not played yet. Raises VectorError.
 
-    `version` is upstream's version of the vectors; "": that in each file's name.
+    `version` is upstream's version of the vectors; "": that which each file's vectors show.
     """
-    files = []
-    for path in paths:
-        kind = kind_of(path)
-        its_version = version or version_in(path) or _VERSIONS.get(kind, _VERSION)
-        files.append(FileConformance(path=path, kind=kind, version=its_version))
-    return files
+    kinds = [(path, kind_of(path)) for path in paths]
+    return [
+        FileConformance(path=path, kind=kind, version=version or version_of(path, kind))
+        for path, kind in kinds
+    ]
 
 
 def play(

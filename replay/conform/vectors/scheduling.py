@@ -49,24 +49,24 @@ _NOTHING_TRIED: Mapping[str, Any] = {
 Json = Mapping[str, Any]
 
 
-def scheduling_difference(channel: grpc.Channel, version: str, vector: Json) -> str:  # noqa: ARG001 - all are of one version
-    """Return a service's differences from a recorded scenario, "" if none.
+def scheduling_difference(channel: grpc.Channel, version: str, vector: Json) -> str:
+    """Return a service's differences from a scenario recorded of `version`, "" if none.
 
     Where upstream's documentation and behaviour differ, either outcome is right.
     """
     scenario = vector["scenario"]
     stub = scheduler_service_pb2_grpc.SchedulerServiceStub(channel)
-    evaluation = evaluation_of(stub, scenario)
+    evaluation = evaluation_of(stub, scenario, version)
     accepted = [vector[name] for name in ("expectedDocumented", "expected") if name in vector]
     found_differences = [differences(scenario, expected, evaluation) for expected in accepted]
     return "" if not all(found_differences) else "\n".join(found_differences[0])
 
 
 def evaluation_of(
-    stub: scheduler_service_pb2_grpc.SchedulerServiceStub, scenario: Json
+    stub: scheduler_service_pb2_grpc.SchedulerServiceStub, scenario: Json, rules: str
 ) -> scheduler_pb2.Evaluation:
-    """Return the evaluation of the scenario's pod, in a session of its own."""
-    config = scheduler_pb2.SchedulerConfig()
+    """Return the evaluation of the scenario's pod by `rules`, in a session of its own."""
+    config = scheduler_pb2.SchedulerConfig(rules=rules)
     if "schedulerConfiguration" in scenario:
         config.kube_scheduler_configuration = json.dumps(scenario["schedulerConfiguration"])
     request = service_pb2.CreateSessionRequest(config=config)

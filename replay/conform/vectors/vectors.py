@@ -1,9 +1,8 @@
-"""Files of golden vectors: their lines, their kinds, and upstream's version."""
+"""Files of golden vectors: their lines and their kinds."""
 
 from __future__ import annotations
 
 import gzip
-import re
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,7 +18,6 @@ Json = dict[str, Any]
 RECORDED = bundled("conformance")
 """The vectors that come with Reprieve, one file for each kind and version."""
 _NO_VECTOR = "is neither a scenario nor a script"
-_VERSION = re.compile(r"-(v\d+\.\d+)(?=[-.])")
 
 
 class VectorError(ValueError):
@@ -103,9 +101,3 @@ def _kind(vector: Json) -> VectorKind | None:
     if "pending" in vector and "template" in config:
         return VectorKind.ESTIMATE
     return VectorKind.EXPANDER if "options" in vector and "expander" in config else None
-
-
-def version_in(path: Path) -> str:
-    """Return the version in a file's name, such as "v1.34"; "" for a name without one."""
-    match = _VERSION.search(path.name)
-    return match[1] if match else ""

@@ -1,7 +1,7 @@
-"""The events that the in-tree plugins register for, with their queueing hints.
+"""The events that the in-tree plugins register for, with their queueing hints, by version.
 
-Source: kubernetes v1.34 pkg/scheduler/framework/plugins, each plugin's EventsToRegister, with
-queueing hints on and the feature gates at their defaults.
+Source: kubernetes v1.34 and v1.36 pkg/scheduler/framework/plugins, each plugin's EventsToRegister,
+with queueing hints on and the feature gates at their defaults.
 """
 
 from __future__ import annotations
@@ -15,52 +15,71 @@ from services.framework import plugins
 from services.framework.cluster_event import QueueingHintFn, Registration, event_of
 from services.framework.hints import HintProfiles, PluginEvents
 
+_NAMES: Mapping[str, tuple[str, ...]] = {"v1.34": ("EVENTS",), "v1.36": ("EVENTS_V1_36", "EVENTS")}
+"""The constants in which a room has its events, by version; the first one that it has counts."""
 
-def _rooms() -> Iterator[PluginEvents]:
+
+def _rooms(version: str) -> Iterator[PluginEvents]:
     """Yield the events of every plugin's room beside this module, by the rooms' names.
 
-    The folder is the list: a room registers its plugin by having a module `events`.
+    The folder is the list: a room registers its plugin by having a module `events`. A plugin that
+    only v1.36 has, or whose events v1.36 changed, has EVENTS_V1_36.
     """
     for room in iter_modules(plugins.__path__, f"{plugins.__name__}."):
         if room.ispkg and find_spec(f"{room.name}.events"):
-            yield import_module(f"{room.name}.events").EVENTS
+            module = import_module(f"{room.name}.events")
+            name = next((name for name in _NAMES[version] if hasattr(module, name)), None)
+            if name is not None:
+                yield getattr(module, name)
 
 
-_EVENTS = tuple(_rooms())
+_EVENTS: Mapping[str, tuple[PluginEvents, ...]] = {
+    version: tuple(_rooms(version)) for version in _NAMES
+}
 
 
-def registrations(profiles: HintProfiles) -> tuple[Registration, ...]:
-    """Return the registrations of all plugins, with the arguments of `profiles`."""
+def registrations(profiles: HintProfiles, version: str = "v1.34") -> tuple[Registration, ...]:
+    """Return the registrations of all plugins of a version, with the arguments of `profiles`."""
     return tuple(
-        registration for events in _EVENTS for registration in events.registrations(profiles)
+        registration
+        for events in _EVENTS[version]
+        for registration in events.registrations(profiles)
     )
 
 
 IN_TREE: tuple[Registration, ...] = registrations({})
-"""The registrations with upstream's default arguments."""
+"""The registrations of v1.34 with upstream's default arguments."""
 
 COUNT_PODS_OF_NAMESPACE: frozenset[str] = frozenset(
-    events.plugin for events in _EVENTS if events.counts_pods_of_namespace
+    events.plugin
+    for plugin_events in _EVENTS.values()
+    for events in plugin_events
+    if events.counts_pods_of_namespace
 )
 """The plugins whose refused pods any assigned pod of their namespace may help."""
 
 _NODE_ADD = event_of("NodeAdd")
-WITHOUT_HINTS: tuple[Registration, ...] = tuple(
-    [Registration(plugin=row.plugin, event=row.event) for row in IN_TREE]
-    + [
-        Registration(plugin=row.plugin, event=event_of(label))
-        for row in IN_TREE
-        if row.event == _NODE_ADD
-        for label in ("NodeLabelChange", "NodeTaintChange")
-    ]
-)
-"""The registrations without queueing hints: plugins with NodeAdd have label and taint changes, too.
 
-Upstream then checks each pod against a node before the node's event moves it (preCheckForNode), so
-that a pod may have been skipped when the node was added. Our scheduler does not make that check
-(ARCHITECTURE.md, "Where we differ").
-Source: kubernetes#109437, and the notes beside each plugin's EventsToRegister.
-"""
+
+def without_hints(version: str) -> tuple[Registration, ...]:
+    """Return the registrations without queueing hints.
+
+    Plugins with NodeAdd have label and taint changes, too: upstream then checks each pod against a
+    node before the node's event moves it (preCheckForNode), so that a pod may have been skipped
+    when the node was added. Our scheduler does not make that check (ARCHITECTURE.md, "Where we
+    differ").
+    Source: kubernetes#109437, and the notes beside each plugin's EventsToRegister.
+    """
+    rows = registrations({}, version)
+    return tuple(
+        [Registration(plugin=row.plugin, event=row.event) for row in rows]
+        + [
+            Registration(plugin=row.plugin, event=event_of(label))
+            for row in rows
+            if row.event == _NODE_ADD
+            for label in ("NodeLabelChange", "NodeTaintChange")
+        ]
+    )
 
 
 def hint_of(
@@ -74,13 +93,13 @@ def hint_of(
     return None
 
 
-_LABELS: Mapping[str, tuple[str, ...]] = {
-    events.plugin: tuple(row.event.label for row in events.rows) for events in _EVENTS
+_LABELS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
+    version: {events.plugin: tuple(row.event.label for row in events.rows) for events in of_version}
+    for version, of_version in _EVENTS.items()
 }
-"""The labels of each plugin's events."""
+"""The labels of each plugin's events, by version."""
 
 _ANY_EVENT = ("any event",)
-_REGISTERING = "v1.34"
 OLDER_EVENTS = (
     "NodeAdd",
     "NodeSpecUnschedulableChange",
@@ -111,6 +130,7 @@ def moving_events(rules: str, plugins: Iterable[str]) -> dict[str, tuple[str, ..
     In queues before v1.34 they are the same for all plugins, here "". A plugin that registered for
     none waits for any, as upstream takes a plugin without EventsToRegister.
     """
-    if rules != _REGISTERING:
+    labels = _LABELS.get(rules)
+    if labels is None:
         return {"": OLDER_EVENTS}
-    return {plugin: _LABELS.get(plugin, _ANY_EVENT) for plugin in plugins}
+    return {plugin: labels.get(plugin, _ANY_EVENT) for plugin in plugins}

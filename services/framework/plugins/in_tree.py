@@ -21,8 +21,12 @@ from services.framework.plugins.dynamic_resources.plugin import (
     ScoredDynamicResources,
 )
 from services.framework.plugins.image_locality import ImageLocality
-from services.framework.plugins.inter_pod_affinity.plugin import InterPodAffinity
+from services.framework.plugins.inter_pod_affinity.plugin import (
+    InterPodAffinity,
+    InterPodAffinityKeepingSelectors,
+)
 from services.framework.plugins.node_affinity.plugin import NodeAffinity
+from services.framework.plugins.node_declared_features.plugin import NodeDeclaredFeatures
 from services.framework.plugins.node_name.plugin import NodeName
 from services.framework.plugins.node_ports.plugin import NodePorts
 from services.framework.plugins.node_resources.plugin import (
@@ -35,9 +39,15 @@ from services.framework.plugins.node_volume_limits.plugin import NodeVolumeLimit
 from services.framework.plugins.pod_topology_spread.plugin import PodTopologySpread
 from services.framework.plugins.priority_sort import PrioritySort
 from services.framework.plugins.scheduling_gates.plugin import SchedulingGates
-from services.framework.plugins.taint_toleration.plugin import TaintToleration
+from services.framework.plugins.taint_toleration.plugin import (
+    TaintToleration,
+    UnnamedTaintToleration,
+)
 from services.framework.plugins.volume_binding.plugin import VolumeBinding
-from services.framework.plugins.volume_restrictions.plugin import VolumeRestrictions
+from services.framework.plugins.volume_restrictions.plugin import (
+    VolumeRestrictions,
+    VolumeRestrictionsByName,
+)
 from services.framework.plugins.volume_zone.plugin import VolumeZone
 from services.framework.preemption.batch_dry_run import CandidateSampling
 from services.framework.preemption.outcome import NarrowCandidates, no_extenders
@@ -71,8 +81,12 @@ _WITH_WEIGHTS: tuple[tuple[type[Plugin], int], ...] = (
 """v1.34's plugins in the order in which they run, all of which are on by default."""
 
 IN_TREE: Mapping[str, type[Plugin]] = MappingProxyType(
-    {plugin.name: plugin for plugin, _ in _WITH_WEIGHTS}
+    {
+        **{plugin.name: plugin for plugin, _ in _WITH_WEIGHTS},
+        NodeDeclaredFeatures.name: NodeDeclaredFeatures,
+    }
 )
+"""The plugins of all versions, by name."""
 
 DEFAULT_PROFILE = Profile(
     plugins=tuple(
@@ -83,14 +97,18 @@ DEFAULT_PROFILE = Profile(
 
 V1_36_PROFILE = replace(
     DEFAULT_PROFILE,
-    plugins=tuple(
-        replace(plugin, weight=2) if plugin.name == DynamicResources.name else plugin
-        for plugin in DEFAULT_PROFILE.plugins
+    plugins=(
+        *(
+            replace(plugin, weight=2) if plugin.name == DynamicResources.name else plugin
+            for plugin in DEFAULT_PROFILE.plugins
+        ),
+        PluginSetting(name=NodeDeclaredFeatures.name, weight=1),
     ),
 )
-"""v1.36's defaults.
+"""v1.36's defaults; NodeDeclaredFeatures runs last.
 
-Source: kubernetes v1.36 pkg/scheduler/apis/config/v1/default_plugins.go, getDefaultPlugins.
+Source: kubernetes v1.36 pkg/scheduler/apis/config/v1/default_plugins.go, getDefaultPlugins,
+applyFeatureGates.
 """
 
 UNSCORED_PROFILE = replace(
@@ -107,17 +125,24 @@ priorityConfigs, as the documents describe it.
 """
 
 SERVED: Registry = MappingProxyType(
-    {name: plugin for name, plugin in IN_TREE.items() if plugin is not DefaultPreemption}
+    {plugin.name: plugin for plugin, _ in _WITH_WEIGHTS if plugin is not DefaultPreemption}
 )
-"""Plugins without session state; `with_preemption` adds DefaultPreemption."""
+"""v1.34's plugins without session state; `with_preemption` adds DefaultPreemption."""
 
 CHANGED_IN_V1_36: Registry = MappingProxyType(
     {
-        NodeResourcesBalanceChange.name: NodeResourcesBalanceChange,
-        ScoredDynamicResources.name: ScoredDynamicResources,
+        plugin.name: plugin
+        for plugin in (
+            UnnamedTaintToleration,
+            VolumeRestrictionsByName,
+            InterPodAffinityKeepingSelectors,
+            ScoredDynamicResources,
+            NodeResourcesBalanceChange,
+            NodeDeclaredFeatures,
+        )
     }
 )
-"""The plugins of v1.36 that differ from v1.34's."""
+"""The plugins of v1.36 that differ from v1.34's, or that v1.34 does not have."""
 
 _PREEMPTION = DefaultPreemptionArgs()
 

@@ -113,7 +113,7 @@ class NodePods:
         pod_classes = self._snapshot.pod_classes if self._snapshot.has_pod_classes else None
         for place, pod in enumerate(pods):
             start_ns = NO_START if pod.start_time_ns is None else pod.start_time_ns
-            spec = self._snapshot.spec_in_force(pod) if pod.container_resources else pod.spec
+            spec = self._snapshot.spec_in_force(pod) if pod.reports_resources else pod.spec
             load = self._load_of.get(spec)
             if load is None:
                 load = self._new_load(spec)

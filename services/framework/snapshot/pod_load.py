@@ -85,15 +85,22 @@ class PodLoad:
     is_affine: bool
 
 
+_InForceKey = tuple[PodSpec, tuple[ContainerResources, ...], ContainerResources | None, bool]
+
+
 class PodLoads:
-    """Loads by spec, which is compared by identity; forgets all when it holds too many."""
+    """Loads by spec, which is compared by identity; forgets all when it holds too many.
 
-    __slots__ = ("_by_spec", "_columns", "_in_force")
+    `pod_level_resizes`: the requests of a pod as a whole are resized, too.
+    """
 
-    def __init__(self, columns: Columns) -> None:
+    __slots__ = ("_by_spec", "_columns", "_in_force", "_pod_level_resizes")
+
+    def __init__(self, columns: Columns, *, pod_level_resizes: bool) -> None:
         self._columns = columns
+        self._pod_level_resizes = pod_level_resizes
         self._by_spec: dict[PodSpec, PodLoad] = {}
-        self._in_force: dict[tuple[PodSpec, tuple[ContainerResources, ...], bool], PodSpec] = {}
+        self._in_force: dict[_InForceKey, PodSpec] = {}
 
     def of(self, spec: PodSpec) -> PodLoad:
         """Return the load of pods of that spec, as wide as the columns are now."""
@@ -106,14 +113,15 @@ class PodLoads:
 
     def spec_in_force(self, pod: Pod) -> PodSpec:
         """Return the spec that an assigned pod counts with, one object for equal pods."""
-        if not pod.container_resources:
+        pod_resources = pod.pod_resources if self._pod_level_resizes else None
+        if not pod.container_resources and pod_resources is None:
             return pod.spec
-        key = (pod.spec, pod.container_resources, is_resize_infeasible(pod))
+        key = (pod.spec, pod.container_resources, pod_resources, is_resize_infeasible(pod))
         spec = self._in_force.get(key)
         if spec is None:
             if len(self._in_force) >= _SPECS_MAX:
                 self._in_force.clear()
-            spec = self._in_force[key] = spec_in_force(pod)
+            spec = self._in_force[key] = spec_in_force(pod, pod_level=self._pod_level_resizes)
         return spec
 
     def _compute(self, spec: PodSpec) -> PodLoad:

@@ -41,10 +41,11 @@ class PodFollower(Protocol):
 class Snapshot:
     """The cluster in the scheduler's view; see the module's docstring.
 
-    `affine_pods` counts the assigned and assumed pods with pod affinity or anti-affinity.
+    `affine_pods` counts the assigned and assumed pods with pod affinity or anti-affinity. With
+    `pod_level_resizes` the requests of a pod as a whole follow a resize in place, as in v1.36.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, pod_level_resizes: bool = False) -> None:
         self.columns = Columns()
         self.node_log = ChangeLog()
         self.pod_log = ChangeLog()
@@ -62,7 +63,7 @@ class Snapshot:
         self._pods: list[list[Pod]] = [[] for _ in range(self.columns.capacity)]
         self._ports: list[dict[HostPort, int]] = [{} for _ in range(self.columns.capacity)]
         self._rows = Rows(self.columns)
-        self._loads = PodLoads(self.columns)
+        self._loads = PodLoads(self.columns, pod_level_resizes=pod_level_resizes)
         self._place: dict[str, tuple[Pod, int]] = {}
         self._assumed: set[str] = set()
         self._listed: tuple[int, Int64s] = (-1, self.columns.rows)
@@ -308,16 +309,16 @@ class Snapshot:
             and self._rows.names[row] == pod.node_name
             and old.labels == pod.labels
             and old.container_resources == pod.container_resources
+            and old.pod_resources == pod.pod_resources
             and (
-                not pod.container_resources
-                or is_resize_infeasible(old) == is_resize_infeasible(pod)
+                not pod.reports_resources or is_resize_infeasible(old) == is_resize_infeasible(pod)
             )
             and old.is_terminating == pod.is_terminating
             and not pod.is_terminal
         )
 
     def _count(self, pod: Pod, row: int, sign: int) -> None:
-        load = self._loads.of(self.spec_in_force(pod) if pod.container_resources else pod.spec)
+        load = self._loads.of(self.spec_in_force(pod) if pod.reports_resources else pod.spec)
         columns = self.columns
         is_full = kernels.count(
             load.amounts,
@@ -396,4 +397,5 @@ def _same_to_plugins(old: Node, new: Node) -> bool:
         and old.taints == new.taints
         and old.unschedulable == new.unschedulable
         and old.images == new.images
+        and old.declared_features == new.declared_features
     )

@@ -64,6 +64,7 @@ def pod_from_message(message: pod_pb2.Pod, interner: PodSpecInterner, *, field: 
         ),
         conditions=fields.conditions(status.conditions),
         container_resources=fields.container_resources(status, f"{field}.status"),
+        pod_resources=fields.pod_resources(status, f"{field}.status"),
         creation_ns=fields.time_ns(meta.creation_timestamp),
         start_time_ns=fields.optional_time_ns(status, "start_time"),
         deletion_ns=fields.optional_time_ns(meta, "deletion_timestamp"),
@@ -93,6 +94,7 @@ def node_from_message(message: node_pb2.Node, *, field: str = "node") -> Node:
             for image in status.images
         ),
         conditions=fields.conditions(status.conditions),
+        declared_features=tuple(status.declared_features),
         resource_version=meta.resource_version,
     )
 

@@ -33,7 +33,7 @@ from services.kube.selector import (
     Requirement,
     as_int64,
 )
-from services.kube.taints import Taint, TaintEffect, Toleration
+from services.kube.taints import UNSERVED_OPERATORS, Taint, TaintEffect, Toleration
 from services.kube.time import SECOND_NS
 from services.kube.workloads import IntOrPercent
 from services.rpc.errors import FieldError
@@ -257,7 +257,7 @@ def tolerations(messages: Iterable[pod_pb2.Toleration], field: str) -> tuple[Tol
 
 
 def _toleration(message: pod_pb2.Toleration, field: str) -> Toleration:
-    if message.operator not in {"", "Equal", "Exists"}:
+    if message.operator not in {"", "Equal", "Exists", *UNSERVED_OPERATORS}:
         problem = f'unknown value "{message.operator}": use "Equal" or "Exists"'
         raise FieldError(f"{field}.operator", problem)
     return Toleration(
@@ -323,6 +323,17 @@ def container_resources(status: pod_pb2.PodStatus, field: str) -> tuple[Containe
             allocated=_pairs(status.allocated_resources, f"{field}.containerStatuses"),
         )
         for status in statuses
+    )
+
+
+def pod_resources(status: pod_pb2.PodStatus, field: str) -> ContainerResources | None:
+    """Return the resources of the pod as a whole; None in a status without `resources`."""
+    if not status.HasField("resources"):
+        return None
+    return ContainerResources(
+        name="",
+        actual=_pairs(status.resources.requests, f"{field}.resources.requests"),
+        allocated=_pairs(status.allocated_resources, f"{field}.allocatedResources"),
     )
 
 

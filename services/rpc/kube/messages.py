@@ -56,6 +56,8 @@ def pod_to_message(pod: Pod) -> pod_pb2.Pod:
     put(pod, message.metadata)
     put(pod, message.status)
     put_all(pod.container_resources, message.status.container_statuses)
+    if pod.pod_resources is not None:
+        _put_status_resources(pod.pod_resources, message.status)
     return message
 
 
@@ -150,10 +152,18 @@ def _put_container(container: Container, out: pod_pb2.Container) -> None:
     out.resources.requests.update(quantities(container.requests))
     out.resources.limits.update(quantities(container.limits))
     out.resources.SetInParent()
+    for action in container.restart_actions:
+        out.restart_policy_rules.add(action=action)
 
 
 def _put_container_resources(resources: ContainerResources, out: pod_pb2.ContainerStatus) -> None:
     out.name = resources.name
+    _put_status_resources(resources, out)
+
+
+def _put_status_resources(
+    resources: ContainerResources, out: pod_pb2.ContainerStatus | pod_pb2.PodStatus
+) -> None:
     out.resources.requests.update(quantities(dict(resources.actual)))
     out.resources.SetInParent()
     out.allocated_resources.update(quantities(dict(resources.allocated)))

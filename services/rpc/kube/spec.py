@@ -122,6 +122,7 @@ def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> P
         scheduling_gates=tuple(gate.name for gate in message.scheduling_gates),
         termination_grace_period_s=fields.optional(message, "termination_grace_period_seconds"),
         host_network=message.host_network,
+        host_users=fields.optional(message, "host_users"),
     )
 
 
@@ -150,6 +151,7 @@ def _container(message: pod_pb2.Container, field: str) -> Container:
             _port(port, f"{field}.ports[{index}]") for index, port in enumerate(message.ports)
         ),
         restart_policy=message.restart_policy,
+        restart_actions=tuple(rule.action for rule in message.restart_policy_rules),
     )
 
 

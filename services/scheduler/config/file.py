@@ -167,7 +167,7 @@ def read_scheduler_configuration(
     if fields["apiVersion"] == _LEGACY_API_VERSION:
         disabled = reading().read(_LegacyFile, {_DISABLED: fields.get(_DISABLED)})
         return SchedulerConfiguration(disable_preemption=disabled.disable_preemption)
-    file = _reading(registry).read(_File, fields)
+    file = _reading(registry, defaults).read(_File, fields)
     warnings = [
         f"{name} has no effect here." for name in _NO_EFFECT if fields.get(name) is not None
     ]
@@ -183,9 +183,9 @@ def read_scheduler_configuration(
     )
 
 
-def _reading(registry: Registry) -> Reading:
+def _reading(registry: Registry, defaults: Profile) -> Reading:
     """Return what reads a file; plugins of `registry` that are not in-tree have any arguments."""
-    names = frozenset(IN_TREE.keys() | registry.keys())
+    names = frozenset(registry) | {plugin.name for plugin in defaults.plugins}
 
     def plugin_set(data: object) -> PluginSet:
         config = made.read(_PluginSet, data)

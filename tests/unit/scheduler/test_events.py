@@ -102,6 +102,8 @@ def test_binding_a_nominated_pod_wakes_pods_of_at_most_its_priority_in_v1_34() -
     woken = Move(event=EventLabel.ASSIGNED_POD_DELETE, old=waiting.obj(), priority_at_most=7)
     assert happened(NEW, waiting, bound).operations[2:] == (woken,)
     assert happened(OLD, waiting, bound).operations[2:] == ()
+    assert happened(events.V1_36, waiting, bound).operations[2:] == ()
+    assert happened(events.V1_36, waiting, None).operations[1:] == (woken,)
 
 
 @BOTH

@@ -16,9 +16,9 @@ def given(name: str, actual: int, allocated: int) -> ContainerResources:
     return ContainerResources(name=name, actual=(("cpu", actual),), allocated=(("cpu", allocated),))
 
 
-def cpu_held(pod: Pod) -> int:
+def cpu_held(pod: Pod, *, pod_level_resizes: bool = False) -> int:
     """Return what a node counts for the pod."""
-    snapshot = Snapshot()
+    snapshot = Snapshot(pod_level_resizes=pod_level_resizes)
     snapshot.set_node(make_node("n").capacity(cpu="64").obj())
     snapshot.set_pod(pod)
     row = snapshot.row("n")
@@ -51,6 +51,31 @@ def test_sidecars_are_resized_and_other_init_containers_are_not() -> None:
     pod = make_pod("p").req(cpu="1").init_req(cpu="1", sidecar=True).init_req(cpu="1").node("n")
     statuses = tuple(given(name, 3000, 3000) for name in ("i0", "i1"))
     assert cpu_held(replace(pod.obj(), container_resources=statuses)) == 4000
+
+
+@pytest.mark.parametrize(
+    ("actual", "allocated", "reason", "held"),
+    [
+        ({"cpu": 500}, {"cpu": 700}, "", 1000),
+        ({"cpu": 1500}, {"cpu": 700}, "", 1500),
+        ({"cpu": 500}, {"cpu": 1700}, "Deferred", 1700),
+        ({"cpu": 500}, {"cpu": 700}, "Infeasible", 700),
+        ({}, {}, "Infeasible", 0),
+    ],
+)
+def test_since_v1_36_the_pod_as_a_whole_is_resized(
+    actual: dict[str, int], allocated: dict[str, int], reason: str, held: int
+) -> None:
+    """Of the resources that its spec requests for the pod; v1.34 counts the spec."""
+    builder = make_pod("p").req(cpu="300m").pod_req(cpu="1").node("n")
+    if reason:
+        builder.condition("PodResizePending", "True", reason)
+    reported = ContainerResources(
+        name="", actual=(*actual.items(), ("memory", 1)), allocated=tuple(allocated.items())
+    )
+    pod = replace(builder.obj(), pod_resources=reported)
+    assert cpu_held(pod, pod_level_resizes=True) == held
+    assert cpu_held(pod) == 1000
 
 
 def test_a_resize_is_noticed_and_undone() -> None:

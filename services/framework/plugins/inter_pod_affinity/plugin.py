@@ -9,6 +9,7 @@ Source: kubernetes v1.34 plugins/interpodaffinity/plugin.go, filtering.go, scori
 from __future__ import annotations
 
 from collections.abc import Hashable
+from typing import ClassVar
 
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import (
@@ -68,8 +69,12 @@ class _TermMatches:
 
 
 class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[AffinityScores]):
-    """Filters by required terms, scores by preferred ones and by others' required affinity."""
+    """Filters by required terms, scores by preferred ones and by others' required affinity.
 
+    keeps_selectors: how namespaces are selected (`resolved`).
+    """
+
+    keeps_selectors: ClassVar[bool] = False
     name = "InterPodAffinity"
     arguments = ARGUMENTS
     scope = Scope.CLUSTER
@@ -191,7 +196,7 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
             terms = _NO_TERMS
             if affine:
                 stated = terms_of(pod.spec, pod.namespace, pod.labels)
-                terms = resolved(stated, snapshot.catalog)
+                terms = resolved(stated, snapshot.catalog, keeps_selectors=self.keeps_selectors)
             matches = self._all_matches[key] = _TermMatches(terms)
         self._latest = (pod, matches)
         return matches
@@ -258,3 +263,13 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
 
 def _is_plain(spec: PodSpec) -> bool:
     return spec.pod_affinity is None and spec.pod_anti_affinity is None
+
+
+class InterPodAffinityKeepingSelectors(InterPodAffinity):
+    """InterPodAffinity of v1.36, as it is: see `resolved`.
+
+    Source: kubernetes v1.36 plugins/interpodaffinity/plugin.go,
+    mergeAffinityTermNamespacesIfNotEmpty.
+    """
+
+    keeps_selectors = True

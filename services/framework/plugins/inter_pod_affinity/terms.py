@@ -69,20 +69,22 @@ def terms_of(spec: PodSpec, namespace: str, labels: Mapping[str, str]) -> Terms:
     )
 
 
-def resolved(terms: Terms, catalog: Catalog) -> Terms:
+def resolved(terms: Terms, catalog: Catalog, *, keeps_selectors: bool) -> Terms:
     """Return an incoming pod's terms, the namespaces that they select by name.
 
     An empty namespace selector is kept: it means every namespace, even one without an object.
-    (Upstream v1.34 loses the merged selector, so that one that an absent label meets matches every
-    namespace, kubernetes#141526; what is documented is served here.)
+    Upstream does not drop the other selectors (kubernetes#141526), and reads them without labels of
+    namespaces, so that one that an absent label meets matches every namespace. With
+    `keeps_selectors` so it is here; else what is documented is served.
     """
+
+    def of(term: Term) -> Term:
+        return _resolved(term, catalog, keeps_selectors=keeps_selectors)
+
     return Terms(
-        near=tuple(_resolved(term, catalog) for term in terms.near),
-        away=tuple(_resolved(term, catalog) for term in terms.away),
-        preferred=tuple(
-            replace(weighted, term=_resolved(weighted.term, catalog))
-            for weighted in terms.preferred
-        ),
+        near=tuple(map(of, terms.near)),
+        away=tuple(map(of, terms.away)),
+        preferred=tuple(replace(weighted, term=of(weighted.term)) for weighted in terms.preferred),
     )
 
 
@@ -96,10 +98,12 @@ def _term(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> T
     )
 
 
-def _resolved(term: Term, catalog: Catalog) -> Term:
+def _resolved(term: Term, catalog: Catalog, *, keeps_selectors: bool) -> Term:
     selector = term.namespace_selector
     if selector is None or not selector.requirements:
         return term
+    if keeps_selectors and selector.matches(EMPTY):
+        return replace(term, namespace_selector=LabelSelector())
     selected = [
         namespace.name
         for namespace in catalog.namespaces.values()

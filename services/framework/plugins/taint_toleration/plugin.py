@@ -100,6 +100,18 @@ class TaintToleration(FilterPlugin[Tolerance], ScorePlugin[Tolerance]):
         scores[rows] = data.all_dislikes(snapshot)[snapshot.columns.taint_class[rows]]
 
 
+class UnnamedTaintToleration(TaintToleration):
+    """TaintToleration since v1.36, whose refusal does not name the taint.
+
+    Source: kubernetes v1.36 plugins/tainttoleration/taint_toleration.go, Filter.
+    """
+
+    def filter_status(self, data: Tolerance, code: int) -> Status:  # noqa: ARG002 - one status only
+        reason = "node(s) had untolerated taint(s)"
+        code_ = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code=code_, plugin=self.name, reasons=(reason,))
+
+
 def _extended(
     values: list[int], judge: Callable[[tuple[Taint, ...]], int], snapshot: Snapshot
 ) -> Int64s:

@@ -2,14 +2,15 @@
 
 A disk conflicts with the same disk on the node; a ReadWriteOncePod claim that a pod uses anywhere
 conflicts on every node. Upstream's dry run of preemption compares those claims' names without the
-namespace, which is a bug; here the namespace counts, as documented.
+namespace, which is a bug. For v1.34 the namespace counts here, as documented; v1.36 is served as it
+is.
 
-Source: kubernetes v1.34 plugins/volumerestrictions/volume_restrictions.go.
+Source: kubernetes v1.34 and v1.36 plugins/volumerestrictions/volume_restrictions.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 
 from services.framework.columns.columns import Int64s
@@ -86,7 +87,7 @@ class VolumeRestrictions(FilterPlugin[RestrictedVolumes]):
     def filter_node(self, data: RestrictedVolumes, view: NodeView) -> int:
         if _in_use(data.disks, view.pods()):
             return _DISK
-        changed = sum(sign * _claims_used(data, pod) for pod, sign in view.changes)
+        changed = sum(sign * self.claims_used(data, pod) for pod, sign in view.changes)
         return _CLAIM if data.conflicts + changed > 0 else 0
 
     def filter(
@@ -101,6 +102,18 @@ class VolumeRestrictions(FilterPlugin[RestrictedVolumes]):
     def filter_status(self, data: RestrictedVolumes, code: int) -> Status:  # noqa: ARG002 - the code says it
         """Return why a node is refused; preemption may cure it."""
         return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(_REASONS[code],))
+
+    def claims_used(self, data: RestrictedVolumes, pod: Pod) -> int:
+        """Return how many volumes of another pod use one of the claims."""
+        return sum(f"{pod.namespace}/{name}" in data.claims for name in _claim_names(pod))
+
+
+class VolumeRestrictionsByName(VolumeRestrictions):
+    """VolumeRestrictions of v1.36, whose dry runs compare claims by their names alone."""
+
+    def claims_used(self, data: RestrictedVolumes, pod: Pod) -> int:
+        names = {key.partition("/")[2] for key in data.claims}
+        return sum(name in names for name in _claim_names(pod))
 
 
 def _restricted(pod: Pod, snapshot: Snapshot) -> RestrictedVolumes:
@@ -125,12 +138,10 @@ def _restricted(pod: Pod, snapshot: Snapshot) -> RestrictedVolumes:
     return RestrictedVolumes(disks=tuple(disks), claims=frozenset(claims), conflicts=conflicts)
 
 
-def _claims_used(data: RestrictedVolumes, pod: Pod) -> int:
-    return sum(
-        isinstance(volume.source, ClaimSource)
-        and f"{pod.namespace}/{volume.source.claim_name}" in data.claims
-        for volume in pod.spec.volumes
-    )
+def _claim_names(pod: Pod) -> Iterator[str]:
+    for volume in pod.spec.volumes:
+        if isinstance(volume.source, ClaimSource):
+            yield volume.source.claim_name
 
 
 def _in_use(disks: tuple[Disk, ...], pods: Iterable[Pod]) -> bool:

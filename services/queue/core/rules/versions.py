@@ -7,7 +7,7 @@ names it in QueueConfig.rules.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from services.framework.cluster_event import Registration
 from services.kube.time import MINUTE_NS
@@ -138,5 +138,10 @@ V1_34 = QueueVersion(
 )
 """Hints, gates, in-flight events, an error backoff, and pops from backoffQ."""
 
-VERSIONS: Mapping[str, QueueVersion] = {version.name: version for version in (V1_34, V1_20, V1_16)}
+V1_36 = replace(V1_34, name="v1.36")
+"""v1.34's, with the events and hints of v1.36's plugins."""
+
+VERSIONS: Mapping[str, QueueVersion] = {
+    version.name: version for version in (V1_36, V1_34, V1_20, V1_16)
+}
 """The supported versions, the newest first."""

@@ -95,13 +95,17 @@ def on_pod(
         change, operations = _ADD, handlers.assigned_added(after)
     else:
         change, operations = _NONE, ()
-    operations += _on_waiting(
-        _ours(before, scheduler_names),
-        _ours(after, scheduler_names),
-        handlers=handlers,
-        assumed=assumed,
-        waits_on_permit=waits_on_permit,
-    )
+    waiting, is_bound = _ours(before, scheduler_names), after is not None and after.node_name
+    if waiting is not None and is_bound:
+        operations += handlers.pending_bound(waiting, waits_on_permit=waits_on_permit)
+    else:
+        operations += _on_waiting(
+            waiting,
+            _ours(after, scheduler_names),
+            handlers=handlers,
+            assumed=assumed,
+            waits_on_permit=waits_on_permit,
+        )
     return PodEffects(change, operations)
 
 
@@ -213,8 +217,6 @@ class EventHandlers:
         """Delete the pod; what it was assumed or nominated to take becomes free.
 
         One that waits on Permit is rejected at the same time.
-        A nominated pod that is bound passes here too, so a binding wakes pods as well; upstream
-        stopped that in v1.35.
         """
         delete = QueueDelete(pod=pod)
         if waits_on_permit:
@@ -222,6 +224,33 @@ class EventHandlers:
         if pod.nominated_node_name:
             return delete, _nomination_ended(pod)
         return (delete,)
+
+    def pending_bound(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
+        """Handle a pod that was bound as one that was deleted, so that a binding wakes pods.
+
+        Upstream stopped that in v1.35.
+        """
+        return self.pending_deleted(pod, waits_on_permit=waits_on_permit)
+
+
+class HandlersV136(EventHandlers):
+    """v1.36's handlers: nodes declare features, and a binding frees no nomination.
+
+    Source: kubernetes v1.36 pkg/scheduler/eventhandlers.go, updatePod,
+    deletePodFromSchedulingQueue; framework/events.go, NodeSchedulingPropertiesChange.
+    """
+
+    def node_updated(self, old: Node, new: Node) -> tuple[QueueOperation, ...]:
+        """Move once for each kind of change, that of the declared features last."""
+        moves = super().node_updated(old, new)
+        if old.declared_features == new.declared_features:
+            return moves
+        return *moves, Move(event=EventLabel.NODE_DECLARED_FEATURE_CHANGE, old=old, new=new)
+
+    def pending_bound(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
+        """Delete the pod, whose nomination its binding fulfils."""
+        del waits_on_permit
+        return (QueueDelete(pod=pod),)
 
 
 class HandlersV120(EventHandlers):
@@ -266,6 +295,7 @@ class HandlersV120(EventHandlers):
         return (QueueDelete(pod=pod),)
 
 
+V1_36 = HandlersV136()
 V1_34 = EventHandlers()
 V1_20 = HandlersV120()
 

@@ -69,22 +69,25 @@ _V1_20 = QueueTraits(
     returns_deleted_pods=True,
 )
 
+_V1_34 = QueueTraits(
+    version="v1.34",
+    handlers=events.V1_34,
+    catalog_events=changes.V1_34,
+    renominates_from_status=False,
+    moves_after_failed_binding=True,
+    has_gates=True,
+    has_activate=True,
+    registers_events=True,
+    returns_deleted_pods=False,
+)
+
 QUEUE_TRAITS = {
     traits.version: traits
     for traits in (
         _V1_20,
         replace(_V1_20, version="v1.16"),
-        QueueTraits(
-            version="v1.34",
-            handlers=events.V1_34,
-            catalog_events=changes.V1_34,
-            renominates_from_status=False,
-            moves_after_failed_binding=True,
-            has_gates=True,
-            has_activate=True,
-            registers_events=True,
-            returns_deleted_pods=False,
-        ),
+        _V1_34,
+        replace(_V1_34, version="v1.36", handlers=events.V1_36),
     )
 }
 

@@ -32,6 +32,7 @@ class EventLabel(StrEnum):
     NODE_TAINT_CHANGE = "NodeTaintChange"
     NODE_CONDITION_CHANGE = "NodeConditionChange"
     NODE_ANNOTATION_CHANGE = "NodeAnnotationChange"
+    NODE_DECLARED_FEATURE_CHANGE = "NodeDeclaredFeatureChange"
     ASSIGNED_POD_ADD = "AssignedPodAdd"
     ASSIGNED_POD_UPDATE = "AssignedPodUpdate"
     ASSIGNED_POD_DELETE = "AssignedPodDelete"

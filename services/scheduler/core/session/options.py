@@ -100,6 +100,7 @@ class SchedulerRules:
     whose plugins those of a configuration file begin with.
     queue_version: that of the queue where no configuration names any.
     plugins: what makes the plugins, by name, that differ from v1.34's.
+    pod_level_resizes: a resize in place changes the requests of a pod as a whole, too.
     """
 
     name: str
@@ -110,6 +111,7 @@ class SchedulerRules:
     queue_version: str
     defaults_of_files: Profile = DEFAULT_PROFILE
     plugins: Mapping[str, Callable[..., Plugin]] = field(default_factory=dict)
+    pod_level_resizes: bool = False
 
 
 _V1_34 = SchedulerRules(
@@ -130,7 +132,9 @@ RULES = {
             name="v1.36",
             profile=V1_36_PROFILE,
             defaults_of_files=V1_36_PROFILE,
+            queue_version="v1.36",
             plugins=CHANGED_IN_V1_36,
+            pod_level_resizes=True,
         ),
         SchedulerRules(
             name="v1.16",

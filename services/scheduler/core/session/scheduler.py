@@ -64,7 +64,7 @@ class Scheduler:
     ) -> None:
         self._options = options
         self._queue = options.queue
-        self.snapshot = Snapshot()
+        self.snapshot = Snapshot(pod_level_resizes=options.rules.pod_level_resizes)
         self._extenders = Extenders(options.extenders, self.snapshot)
         self._choice, self._cycles = make_cycles(options, self.snapshot, registry, self._extenders)
         self.pods: dict[str, Pod] = {}

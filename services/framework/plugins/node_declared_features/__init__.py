@@ -1,0 +1,1 @@
+"""NodeDeclaredFeatures: nodes whose kubelet supports what a pod requires."""
