@@ -38,7 +38,7 @@ autoscaler](../write-an-autoscaler.md).
 _SCALARS = {
     number: name.removeprefix("TYPE_").lower() for name, number in FieldDescriptorProto.Type.items()
 }
-_MESSAGE, _SERVICE, _ENUM, _FIELD, _VALUE, _METHOD = 4, 6, 5, 2, 2, 2
+_MESSAGE, _SERVICE, _ENUM, _FIELD, _NESTED, _VALUE, _METHOD = 4, 6, 5, 2, 3, 2, 2
 
 
 class Page:
@@ -101,8 +101,14 @@ def _message(
 ) -> Iterator[str]:
     yield f"## {message.name}\n"
     yield f"{_paragraphs(comments.get(path, ''))} (`{_short(file)}`)\n"
-    if not message.field:
-        return
+    if message.field:
+        yield from _fields(message, path, comments)
+    for index, nested in enumerate(message.nested_type):
+        if not nested.options.map_entry:
+            yield from _message(nested, (*path, _NESTED, index), comments, file)
+
+
+def _fields(message: DescriptorProto, path: tuple[int, ...], comments: _Comments) -> Iterator[str]:
     yield "| Field | Type | Meaning |\n|---|---|---|"
     entries = {each.name: each for each in message.nested_type if each.options.map_entry}
     for index, field in enumerate(message.field):

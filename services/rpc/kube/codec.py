@@ -215,6 +215,8 @@ API_VERSIONS: Mapping[str, str] = {
     "RuntimeClass": "node.k8s.io/v1",
     **dict.fromkeys(("StorageClass", "CSINode", "VolumeAttachment"), "storage.k8s.io/v1"),
     **dict.fromkeys(("CSIDriver", "CSIStorageCapacity"), "storage.k8s.io/v1"),
+    **dict.fromkeys(("ResourceSlice", "DeviceClass"), "resource.k8s.io/v1"),
+    **dict.fromkeys(("ResourceClaim", "ResourceClaimTemplate"), "resource.k8s.io/v1"),
 }
 """The apiVersion of each kind."""
 

@@ -10,6 +10,7 @@ google.protobuf.json_format does: 64-bit integers as strings, enums by name.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -21,6 +22,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 
+from reprieve.kube.v1beta1.device_pb2 import RawExtension
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString
 from services.kube.time import SECOND_NS
 from services.rpc.errors import FieldError
@@ -139,6 +141,8 @@ def _message(descriptor: Descriptor) -> _Convert:
         return _timestamp
     if descriptor.full_name == IntOrString.DESCRIPTOR.full_name:
         return _int_or_string
+    if descriptor.full_name == RawExtension.DESCRIPTOR.full_name:
+        return _raw_extension
     return partial(_read, _table(descriptor))
 
 
@@ -161,6 +165,10 @@ _QUANTITIES = frozenset(
         *(f"LimitRangeItem.{name}" for name in ("max", "min", "default", "default_request")),
         "LimitRangeItem.max_limit_request_ratio",
         "Overhead.pod_fixed",
+        *("Counter.value", "DeviceCapacity.value", "CapacityRequirements.requests"),
+        *(f"CapacityRequestPolicy.{name}" for name in ("default", "valid_values")),
+        *(f"CapacityRequestPolicyRange.{name}" for name in ("min", "max", "step")),
+        "DeviceRequestAllocationResult.consumed_capacity",
     }
 )
 
@@ -243,6 +251,13 @@ def _int_or_string(value: object) -> object:
             raise _RefusedError(f"{int(value)} does not fit 32 bits")
         return IntOrString(int_value=int(value))
     _refuse(value, "a whole number or a string")
+
+
+def _raw_extension(value: object) -> object:
+    try:
+        return RawExtension(raw=json.dumps(value, separators=(",", ":")))
+    except (TypeError, ValueError):
+        _refuse(value, "a JSON value")
 
 
 def _timestamp(value: object) -> object:
@@ -342,8 +357,16 @@ def _int_or_string_plain(value: IntOrString) -> int | str | None:
     return None
 
 
+def _raw_extension_plain(value: RawExtension) -> object:
+    try:
+        return json.loads(value.raw) if value.raw else None
+    except ValueError:
+        return value.raw
+
+
 _KUBERNETES = _Form(
     {
+        RawExtension.DESCRIPTOR.full_name: _raw_extension_plain,
         Timestamp.DESCRIPTOR.full_name: _time_text,
         IntOrString.DESCRIPTOR.full_name: _int_or_string_plain,
     },

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 from google.protobuf import json_format
 
+from reprieve.kube.v1beta1.device_pb2 import DeviceClaimConfiguration, RawExtension
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString
 from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.kube.v1beta1.policy_pb2 import PodDisruptionBudget
@@ -30,10 +32,18 @@ def test_every_message_of_the_contract_can_be_written() -> None:
         module = importlib.import_module(".".join(parts) + "_pb2")
         for name in module.DESCRIPTOR.message_types_by_name:
             kind = getattr(module, name)
-            is_object = kind is not IntOrString  # A bare number or string.
+            is_object = kind not in {IntOrString, RawExtension}  # Bare numbers, strings, any JSON.
             assert to_json(kind()) == ({} if is_object else None)
             kinds += 1
     assert kinds > 200
+
+
+def test_any_json_value_is_kept_as_it_is() -> None:
+    """A driver's own parameters: objects in their order, lists, numbers, null."""
+    parameters = {"b": [1, 2.5, None], "a": {"kind": "X"}}
+    plain = {"opaque": {"driver": "d", "parameters": parameters}}
+    message = parse(DeviceClaimConfiguration, plain)
+    assert json.dumps(to_json(message)) == json.dumps(plain)
 
 
 def test_unknown_fields_and_nulls_are_skipped() -> None:

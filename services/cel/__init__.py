@@ -1,0 +1,1 @@
+"""CEL expressions that select devices, evaluated by cel-expr-python."""
