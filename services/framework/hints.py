@@ -162,7 +162,7 @@ def spec_of(pod: AnyPod) -> PodSpec:
 
 
 def frees_a_node(pod: AnyPod) -> bool:
-    """Return whether a deleted pod was assigned or nominated to a node."""
+    """Return whether a pod is assigned or nominated to a node, so that its end frees room."""
     return bool(pod.node_name or pod.nominated_node_name)
 
 

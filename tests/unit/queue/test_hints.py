@@ -90,9 +90,10 @@ def says(
     old: object = None,
     new: object = None,
     profiles: HintProfiles = NO_PROFILES,
+    version: str = "v1.34",
 ) -> bool:
     """Return what the plugin's hint answers to an event, under the arguments of `profiles`."""
-    hint = hint_of(plugin, label, registrations(profiles))
+    hint = hint_of(plugin, label, registrations(profiles, version))
     assert hint is not None, f"{plugin} has no hint for {label}"
     return hint(pod, ObjectEvent.of(label, old, new))
 
@@ -363,6 +364,49 @@ def test_affinity_wants_a_match_and_anti_affinity_wants_one_less() -> None:
     assert not says(plugin, change, away, plain, web)
     assert not says(plugin, "AssignedPodAdd", near, new=assigned(app="web", namespace="other"))
     assert not says(plugin, "AssignedPodAdd", near, new=assigned(app="web", node_name=""))
+
+
+@pytest.mark.parametrize(("version", "queued"), [("v1.34", False), ("v1.36", True)])
+def test_since_v1_36_nominated_pods_count_and_a_deleted_pods_own_terms(
+    version: str, queued: bool
+) -> None:
+    """So does a change of the pod's own labels."""
+    near = waiting(PodSpec(pod_affinity=PodAffinity(required=(NEAR_WEB,))), {"app": "db"})
+    away = waiting(PodSpec(pod_anti_affinity=PodAffinity(required=(NEAR_WEB,))))
+    web = waiting(PodSpec(), {"app": "web"})
+    nominated = assigned(app="web", node_name="", nominated="n1")
+    unwelcoming = assigned(away.spec, app="db")
+
+    def says_here(label: str, pod: QueuedPod, old: object = None, new: object = None) -> bool:
+        return says("InterPodAffinity", label, pod, old, new, version=version)
+
+    assert says_here("AssignedPodDelete", away, nominated) is queued
+    assert says_here("AssignedPodAdd", near, None, nominated) is queued
+    assert says_here("AssignedPodDelete", web, unwelcoming) is queued
+    assert not says_here("AssignedPodDelete", near, unwelcoming)
+    assert not says_here("AssignedPodAdd", web, None, unwelcoming)
+    before = near._replace(labels={})
+    assert says_here("UnschedulablePodLabelChange", near, before, near) is queued
+    assert not says_here("AssignedPodDelete", away, assigned(app="web", node_name=""))
+    spread = waiting(PodSpec(topology_spread_constraints=(ZONED,)))
+    found = says("PodTopologySpread", "AssignedPodDelete", spread, nominated, version=version)
+    assert found is queued
+    held = PodSpec(volumes=(Volume(name="v", source=ClaimSource(claim_name="c")),))
+    gone = assigned(held, node_name="", nominated="n1")
+    plugin, label = "NodeVolumeLimits", "AssignedPodDelete"
+    assert says(plugin, label, waiting(PodSpec()), gone, version=version) is queued
+
+
+def test_a_deleted_pods_term_that_selects_namespaces_may_mean_the_pods() -> None:
+    """The event has the labels of the deleted pod's namespace only."""
+    term = replace(NEAR_WEB, namespace_selector=WEB)
+    spec = PodSpec(pod_anti_affinity=PodAffinity(required=(term,)))
+    pod = waiting(PodSpec(), {"app": "web"})
+    hint = hint_of("InterPodAffinity", "AssignedPodDelete", registrations({}, "v1.36"))
+    assert hint is not None
+    for namespace, queued in (("ns", False), ("other", True)):
+        event = ObjectEvent.of("AssignedPodDelete", assigned(spec, namespace=namespace))
+        assert hint(pod, replace(event, namespace_labels={"app": "db"})) is queued
 
 
 def test_a_term_can_select_namespaces_by_their_labels() -> None:

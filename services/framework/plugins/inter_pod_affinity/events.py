@@ -3,6 +3,10 @@
 A term that selects namespaces is evaluated with the labels of the other pod's namespace. Upstream's
 hint leaves them out, so that its pods wait for the leftover flush; here the term's meaning decides.
 
+Since v1.36 a pod that is nominated to a node counts as one on it (kubernetes#135392), a deleted pod
+whose own anti-affinity kept the pod away queues it (kubernetes#135325), and so does a change of the
+pod's own labels (kubernetes#135394).
+
 Source: kubernetes v1.34 plugins/interpodaffinity/plugin.go, EventsToRegister,
 isSchedulableAfterPodChange, isSchedulableAfterNodeChange; filtering.go, podMatchesAllAffinityTerms;
 framework/types.go, AffinityTerm.Matches.
@@ -12,8 +16,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from services.framework.cluster_event import AnyPod, ObjectEvent, PendingPod
-from services.framework.hints import events_of, on, on_event, pods, spec_of
+from services.framework.cluster_event import AnyPod, ObjectEvent, PendingPod, QueueingHintFn
+from services.framework.hints import (
+    PluginEvents,
+    events_of,
+    frees_a_node,
+    on,
+    on_event,
+    pods,
+    spec_of,
+)
 from services.kube.node import Node
 from services.kube.selector import PodAffinity, PodAffinityTerm
 
@@ -27,7 +39,38 @@ def after_pod_change(pod: PendingPod, object_event: ObjectEvent) -> bool:
         return True
     if any(version is not None and not version.node_name for version in (old, new)):
         return False
+    return _changes_matches(pod, old, new, object_event.namespace_labels)
+
+
+def after_pod_change_since_v1_36(pod: PendingPod, object_event: ObjectEvent) -> bool:
+    """Queue as `after_pod_change`, and for what v1.36 added."""
+    old, new = pods(object_event)
+    if old is None and new is None:
+        return True
+    if new is not None and new.uid == pod.uid and old is not None and old.labels != new.labels:
+        return True
+    if any(version is not None and not frees_a_node(version) for version in (old, new)):
+        return False
     spaces = object_event.namespace_labels
+    if new is None and old is not None and _keeps_away(old, pod, spaces):
+        return True
+    return _changes_matches(pod, old, new, spaces)
+
+
+def _keeps_away(other: AnyPod, pod: PendingPod, namespace_labels: Mapping[str, str]) -> bool:
+    """Return whether the anti-affinity of `other` is against the pod.
+
+    The event has the labels of the namespace of `other`; where the pod is in another one, a term
+    that selects namespaces may mean it.
+    """
+    terms = _terms(other, spec_of(other).pod_anti_affinity)
+    known = namespace_labels if pod.namespace == other.namespace else None
+    return _matches(terms, other, pod, known)
+
+
+def _changes_matches(
+    pod: PendingPod, old: AnyPod | None, new: AnyPod | None, spaces: Mapping[str, str]
+) -> bool:
     near, away = _terms(pod, spec_of(pod).pod_affinity), _terms(pod, spec_of(pod).pod_anti_affinity)
     was_near, is_near = _matches(near, pod, old, spaces), _matches(near, pod, new, spaces)
     was_away, is_away = _matches(away, pod, old, spaces), _matches(away, pod, new, spaces)
@@ -47,7 +90,7 @@ def after_node_change(pod: PendingPod, old: Node | None, new: Node | None) -> bo
     )
 
 
-def _terms(pod: PendingPod, affinity: PodAffinity | None) -> _Terms:
+def _terms(pod: AnyPod, affinity: PodAffinity | None) -> _Terms:
     return () if affinity is None else tuple(term.keyed(pod.labels) for term in affinity.required)
 
 
@@ -56,29 +99,40 @@ def _differs(term: PodAffinityTerm, old: Node, new: Node) -> bool:
 
 
 def _matches(
-    terms: _Terms, pod: PendingPod, other: AnyPod | None, namespace_labels: Mapping[str, str]
+    terms: _Terms, pod: AnyPod, other: AnyPod | None, namespace_labels: Mapping[str, str] | None
 ) -> bool:
-    """Return whether `other` matches all terms; without terms, or without a pod, it does not."""
+    """Return whether `other` matches all terms; without terms, or without a pod, it does not.
+
+    `namespace_labels` None: they are unknown, and every selector of namespaces matches.
+    """
     if other is None or not terms:
         return False
     return all(_matches_one(term, pod, other, namespace_labels) for term in terms)
 
 
 def _matches_one(
-    term: PodAffinityTerm, pod: PendingPod, other: AnyPod, namespace_labels: Mapping[str, str]
+    term: PodAffinityTerm, pod: AnyPod, other: AnyPod, namespace_labels: Mapping[str, str] | None
 ) -> bool:
     selects = term.namespace_selector
     named = term.namespaces or ((pod.namespace,) if selects is None else ())
-    if other.namespace not in named and (selects is None or not selects.matches(namespace_labels)):
-        return False
+    if other.namespace not in named:
+        if selects is None:
+            return False
+        if namespace_labels is not None and not selects.matches(namespace_labels):
+            return False
     return term.selector is not None and term.selector.matches(other.labels)
 
 
-EVENTS = events_of(
-    "InterPodAffinity",
-    on_event("PodAdd", after_pod_change),
-    on_event("PodDelete", after_pod_change),
-    on_event("PodLabelChange", after_pod_change),
-    on("NodeAdd", after_node_change),
-    on("NodeLabelChange", after_node_change),
-)
+def _events(pod_hint: QueueingHintFn) -> PluginEvents:
+    return events_of(
+        "InterPodAffinity",
+        on_event("PodAdd", pod_hint),
+        on_event("PodDelete", pod_hint),
+        on_event("PodLabelChange", pod_hint),
+        on("NodeAdd", after_node_change),
+        on("NodeLabelChange", after_node_change),
+    )
+
+
+EVENTS = _events(after_pod_change)
+EVENTS_V1_36 = _events(after_pod_change_since_v1_36)

@@ -1,13 +1,15 @@
 """NodeVolumeLimits: a volume of a driver is detached, or a node's limits come to be known.
 
 Source: kubernetes v1.34 plugins/nodevolumelimits/csi.go, EventsToRegister and the
-isSchedulableAfter functions; csi-translation-lib, IsInlineMigratable.
+isSchedulableAfter functions; csi-translation-lib, IsInlineMigratable. v1.36: kubernetes#135392.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from services.framework.cluster_event import AnyPod, PendingPod
-from services.framework.hints import events_of, on, spec_of
+from services.framework.hints import PluginEvents, events_of, frees_a_node, on, spec_of
 from services.framework.volumes.claim_hints import claim_used
 from services.framework.volumes.migration import migrated
 from services.kube.storage import VolumeAttachment
@@ -18,7 +20,16 @@ def slot_freed(_pod: PendingPod, old: AnyPod | None, _new: AnyPod | None) -> boo
     """Queue where the deleted pod was assigned and had a volume that counts."""
     if old is None:
         return True
-    return bool(old.node_name) and any(_counts(volume) for volume in spec_of(old).volumes)
+    return bool(old.node_name) and _holds_slots(old)
+
+
+def slot_freed_since_v1_36(_pod: PendingPod, old: AnyPod | None, _new: AnyPod | None) -> bool:
+    """Queue as `slot_freed`; a pod that was nominated to a node counts as one on it."""
+    return old is None or (frees_a_node(old) and _holds_slots(old))
+
+
+def _holds_slots(pod: AnyPod) -> bool:
+    return any(_counts(volume) for volume in spec_of(pod).volumes)
 
 
 def _counts(volume: Volume) -> bool:
@@ -42,10 +53,15 @@ def _driver(source: object) -> str:
     return "" if plugin is None else plugin.driver
 
 
-EVENTS = events_of(
-    "NodeVolumeLimits",
-    on("CSINodeAdd"),
-    on("PodDelete", slot_freed),
-    on("PersistentVolumeClaimAdd", claim_used),
-    on("VolumeAttachmentDelete", detached),
-)
+def _events(pod_hint: Callable[..., bool]) -> PluginEvents:
+    return events_of(
+        "NodeVolumeLimits",
+        on("CSINodeAdd"),
+        on("PodDelete", pod_hint),
+        on("PersistentVolumeClaimAdd", claim_used),
+        on("VolumeAttachmentDelete", detached),
+    )
+
+
+EVENTS = _events(slot_freed)
+EVENTS_V1_36 = _events(slot_freed_since_v1_36)

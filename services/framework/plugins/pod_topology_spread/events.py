@@ -5,16 +5,24 @@ its controller select. The scheduler sends that selector; where it did not, any 
 
 Source: kubernetes v1.34 plugins/podtopologyspread/plugin.go, EventsToRegister,
 isSchedulableAfterPodChange, isSchedulableAfterNodeChange, involvedInTopologySpreading,
-getConstraints; common.go.
+getConstraints; common.go. v1.36: kubernetes#135392.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from services.framework.cluster_event import AnyPod, PendingPod
-from services.framework.hints import HintProfiles, events_of, on_with_profiles, profile_of, spec_of
+from services.framework.hints import (
+    HintProfiles,
+    PluginEvents,
+    events_of,
+    frees_a_node,
+    on_with_profiles,
+    profile_of,
+    spec_of,
+)
 from services.kube.node import Node
 from services.kube.selector import (
     NodeInclusionPolicy,
@@ -29,7 +37,31 @@ def after_pod_change(
     pod: PendingPod, old: AnyPod | None, new: AnyPod | None, *, profiles: HintProfiles
 ) -> bool:
     """Queue where a pod in the same namespace, or this one, is newly or no longer counted."""
-    if any(version is not None and not _involved(version, pod) for version in (old, new)):
+    if any(not version.node_name for version in _others(pod, old, new)):
+        return False
+    return _changes_counts(pod, old, new, profiles)
+
+
+def after_pod_change_since_v1_36(
+    pod: PendingPod, old: AnyPod | None, new: AnyPod | None, *, profiles: HintProfiles
+) -> bool:
+    """Queue as `after_pod_change`; a pod that is nominated to a node counts as one on it."""
+    if any(not frees_a_node(version) for version in _others(pod, old, new)):
+        return False
+    return _changes_counts(pod, old, new, profiles)
+
+
+def _others(pod: PendingPod, *versions: AnyPod | None) -> Iterator[AnyPod]:
+    """Yield the versions that are not the pod's own."""
+    for version in versions:
+        if version is not None and version.uid != pod.uid:
+            yield version
+
+
+def _changes_counts(
+    pod: PendingPod, old: AnyPod | None, new: AnyPod | None, profiles: HintProfiles
+) -> bool:
+    if any(version.namespace != pod.namespace for version in _others(pod, old, new)):
         return False
     hard = _hard_constraints(pod, profiles)
     if hard and not spec_of(pod).topology_spread_constraints and pod.spread_selector is None:
@@ -84,10 +116,6 @@ def _has_keys(node: Node, constraints: _Constraints) -> bool:
     return all(constraint.topology_key in node.labels for constraint in constraints)
 
 
-def _involved(other: AnyPod, pod: PendingPod) -> bool:
-    return other.uid == pod.uid or bool(other.node_name and other.namespace == pod.namespace)
-
-
 def _tolerations_differ(old: AnyPod, new: AnyPod) -> bool:
     return spec_of(old).tolerations != spec_of(new).tolerations
 
@@ -98,15 +126,20 @@ def _honours_taints(constraints: _Constraints) -> bool:
     )
 
 
-EVENTS = events_of(
-    "PodTopologySpread",
-    on_with_profiles("PodAdd", after_pod_change),
-    on_with_profiles("PodDelete", after_pod_change),
-    on_with_profiles("PodLabelChange", after_pod_change),
-    on_with_profiles("PodTolerationChange", after_pod_change),
-    on_with_profiles("NodeAdd", after_node_change),
-    on_with_profiles("NodeDelete", after_node_change),
-    on_with_profiles("NodeLabelChange", after_node_change),
-    on_with_profiles("NodeTaintChange", after_node_change),
-    counts_pods_of_namespace=True,
-)
+def _events(pod_hint: Callable[..., bool]) -> PluginEvents:
+    return events_of(
+        "PodTopologySpread",
+        on_with_profiles("PodAdd", pod_hint),
+        on_with_profiles("PodDelete", pod_hint),
+        on_with_profiles("PodLabelChange", pod_hint),
+        on_with_profiles("PodTolerationChange", pod_hint),
+        on_with_profiles("NodeAdd", after_node_change),
+        on_with_profiles("NodeDelete", after_node_change),
+        on_with_profiles("NodeLabelChange", after_node_change),
+        on_with_profiles("NodeTaintChange", after_node_change),
+        counts_pods_of_namespace=True,
+    )
+
+
+EVENTS = _events(after_pod_change)
+EVENTS_V1_36 = _events(after_pod_change_since_v1_36)
