@@ -240,7 +240,9 @@ class _Attempt:
             failed=self.recorder.failed,
             objects=self.recorder.object_changed,
             observer=self.recorder,
-            cluster=Cluster(scheduler.names),
+            cluster=Cluster(
+                scheduler.names, binding_ends_nomination=settings.binding_ends_nomination
+            ),
             usage=settings.usage,
             kubelet=_kubelet_memory(settings.eviction),
             audit=audit,

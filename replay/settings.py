@@ -308,6 +308,11 @@ class ReplaySettings:
         )
         return with_values(models, self.model_values)
 
+    @property
+    def binding_ends_nomination(self) -> bool:
+        """Return whether the API server is of a version that clears nominations at bindings."""
+        return self.rules == "v1.36"
+
     def assuming(self, models: Models) -> Self:
         """Return the settings with the options that choose `models`."""
         return replace(

@@ -79,6 +79,8 @@ class Cluster:
     `active_by_node` holds the pods of `pods_by_node` that have not ended, `ended` all pods that
     have ended and still exist. `enlisted` counts how often a pod became pending, `tried` the
     pending pods that were tried at the current `snapshot_version`.
+    `binding_ends_nomination`: a binding clears status.nominatedNodeName, as an API server's does
+    since v1.35; before, the kubelet's first status does.
     """
 
     _others: dict[tuple[str, str, str], int]
@@ -102,8 +104,14 @@ class Cluster:
     tried: int
     enlisted: int
 
-    def __init__(self, scheduler_names: frozenset[str] = frozenset({DEFAULT_SCHEDULER})) -> None:
+    def __init__(
+        self,
+        scheduler_names: frozenset[str] = frozenset({DEFAULT_SCHEDULER}),
+        *,
+        binding_ends_nomination: bool = False,
+    ) -> None:
         self._scheduler_names = scheduler_names
+        self._binding_ends_nomination = binding_ends_nomination
         self._others = {}
         self.pods = {}
         self.nodes = {}
@@ -153,13 +161,19 @@ class Cluster:
         self._pod_changed(pod)
 
     def bind(self, now_ns: int, pod: PodRecord, node_name: str) -> None:
-        """Apply the Binding subresource."""
+        """Apply the Binding subresource.
+
+        Source: kubernetes v1.36 pkg/registry/core/pod/storage/storage.go, BindingREST, with
+        ClearingNominatedNodeNameAfterBinding.
+        """
         pod.message.spec.node_name = node_name
+        nominated = bool(pod.message.status.nominated_node_name)
+        if self._binding_ends_nomination:
+            pod.message.status.nominated_node_name = ""
         event = self.write_status(now_ns, pod, conditions.scheduled)
         event.patch.node_name = node_name
         self._delist(pod)
         self._place(pod)
-        nominated = bool(pod.message.status.nominated_node_name)
         self._add_event(event, pod, ends_nomination=nominated)
         self._pod_changed(pod)
 

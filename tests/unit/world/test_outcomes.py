@@ -6,6 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from replay.world.api.cluster import Cluster
+from replay.world.api.pod_record import new_pod
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import (
@@ -249,6 +251,18 @@ def test_a_failed_attempt_counts_as_tried_and_leaves_the_nomination() -> None:
     assert condition(world, "p", "PodScheduled") == ("False", "SchedulerError", "boom")
     assert world.pod("p").message.status.nominated_node_name == "n"
     assert world.cluster.all_tried()
+
+
+@pytest.mark.parametrize(("ends", "nominated"), [(False, "n"), (True, "")])
+def test_a_binding_may_end_the_nomination(*, ends: bool, nominated: str) -> None:
+    """It does since v1.35; before, the kubelet's first status does."""
+    cluster = Cluster(binding_ends_nomination=ends)
+    pod, added = new_pod(0, make_pod("p"), trace_pb2.PodLife())
+    cluster.create_pod(pod, added)
+    pod.message.status.nominated_node_name = "n"
+    cluster.bind(0, pod, "n")
+    assert pod.message.status.nominated_node_name == nominated
+    assert cluster.events[-1].patch.status.nominated_node_name == nominated
 
 
 def test_a_nomination_is_written_left_alone_or_cleared() -> None:
