@@ -99,9 +99,12 @@ class Checkpointer:
     def save(self, at_ns: int, replay: Replay, recorder: Recorder) -> None:
         """Save everything between two instants. Raises OutputError and BackendError."""
         began_ns = perf_counter_ns()
-        is_kept, is_due = self.is_keeping(at_ns, replay), self.is_due
+        is_kept = self.is_keeping(at_ns, replay)
+        is_point = self.is_due or not is_kept
         try:
-            position = dump(RecorderPosition, recorder.position())
+            # A state that is only kept counts for nothing before a later point, or the run's end,
+            # names it: the disk has everything by then.
+            position = dump(RecorderPosition, recorder.position(syncs=is_point))
             world = dump_parts(replay)
         except TypeError as error:
             self._is_possible = False
@@ -110,9 +113,10 @@ class Checkpointer:
         scheduler = self._services.scheduler.checkpoint()
         eviction, autoscaler = self._services.eviction, self._services.autoscaler
         rounds = self._services.scheduler.rounds
-        # The recorder's position has synced what its files have; so are their names, before a point
-        # counts on them.
-        self._run.sync()
+        if is_point:
+            # The recorder's position has synced what its files have; so are their names, before a
+            # point counts on them.
+            self._run.sync()
         point = self.point.taken(
             at_ns=at_ns,
             rounds=rounds,
@@ -127,7 +131,7 @@ class Checkpointer:
             self._kept.save(at_ns, rounds, point.encoded(), replay.source.first_ns)
             self._kept_last = (perf_counter_ns() - began_ns, _objects(replay))
             self._keeping_ns += self._kept_last[0]
-        if is_due or not is_kept:
+        if is_point:
             # With the state that was kept just now among its files.
             self.point = point.taken(files=self._run.recorded_files())
             self._run.write_resume_point(self.point)

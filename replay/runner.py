@@ -19,6 +19,7 @@ from replay.backends.audit import Audit, open_audit
 from replay.backends.processes import Compiling
 from replay.backends.services import AutoscalerService, EvictionService, SchedulerService
 from replay.errors import BackendError, ConfigurationError, RunError, ServiceLostError
+from replay.forks import Origin, begun_from, shared_beginning
 from replay.recovery import (
     Checkpointer,
     Recovery,
@@ -53,6 +54,7 @@ from services.config.kubelet import read_kubelet_configuration
 from services.kube.time import format_duration
 from services.rpc.server import calm
 from services.rpc.version import IMPLEMENTATION
+from services.telemetry.collector import Signal, collector_of
 from services.telemetry.setup import open_span_sink
 from services.telemetry.span import Delivery, SpanSink
 
@@ -86,13 +88,15 @@ def run_replay(
     progress: Progress,
     notice: Callable[[str], None] = lambda _: None,
     compiling: Compiling = lambda _done, _all: None,
+    origin: Origin | None = None,
 ) -> FinishedReplay:
     """Replay the records of a trace, which `open_records` opens again where a run is resumed.
 
     Some records are read before a service is started, and the services open their sessions before
     the run directory is made: an invalid trace, a refused configuration and a service that cannot
     be reached leave no files and do not touch a former run. `notice` receives lines about services
-    that were lost, `compiling` how many kernels were compiled. A small trace loads no kernels at
+    that were lost, `compiling` how many kernels were compiled. `origin`: a run whose beginning this
+    one shares. A small trace loads no kernels at
     the start, and has no child processes unless the settings ask for them. Raises BackendError,
     LoopError, RunError, and what reading the records raises.
     """
@@ -115,17 +119,10 @@ def run_replay(
         for warning in services.warnings:
             notice(f"Warning: {warning}")
         recovery = Recovery(services, settings.reconnect_ns, notice)
-        if settings.resumes:
-            point = ResumePoint.read(run.path)
-            _check_same(run.manifest(), manifest)
-            point = gone_back(run, point, notice)
+        start_ns = first[0].time_ns if first else 0
+        manifest, point = _begun(settings, run, manifest, origin, start_ns, notice)
+        if settings.resumes or point.files:
             recovery.reopen(point)
-        else:
-            command = RunCommand.here(settings.argv, settings.run_path or run.path)
-            point = ResumePoint(version=settings.version, command=command)
-            # A folder with a manifest can be resumed; one without has nothing of a run yet.
-            run.write_resume_point(point)
-            run.write_manifest(manifest)
         before = {name: process.cpu_s() for name, process in services.embedded.processes.items()}
         while True:
             attempt = _Attempt(settings, services, run, point, notice, recovery)
@@ -177,6 +174,40 @@ def _first_records(
     """Return the first SMALL_RECORDS records, or all that there are, and all of them again."""
     first = list(itertools.islice(records, SMALL_RECORDS))
     return first, itertools.chain(first, records)
+
+
+def _begun(
+    settings: ReplaySettings,
+    run: RunDirectory,
+    manifest: Manifest,
+    origin: Origin | None,
+    start_ns: int,
+    notice: Callable[[str], None],
+) -> tuple[Manifest, ResumePoint]:
+    """Begin a run, or resume it; return its manifest and from where it goes on.
+
+    `origin` is a run whose beginning a new one shares, `start_ns` the time of the first record.
+    """
+    if settings.resumes:
+        point, former = ResumePoint.read(run.path), run.manifest()
+        _check_same(former, manifest)
+        return replace(manifest, shared=former.shared), gone_back(run, point, notice)
+    command = RunCommand.here(settings.argv, settings.run_path or run.path)
+    point = ResumePoint(version=settings.version, command=command)
+    # A folder with a manifest can be resumed; one without has nothing of a run yet.
+    run.write_resume_point(point)
+    run.write_manifest(manifest)
+    exports_spans = collector_of(Signal.TRACES, os.environ) is not None
+    checkpoint = None
+    if origin is not None:
+        checkpoint = origin.checkpoint(manifest, exports_spans=exports_spans)
+    if origin is None or checkpoint is None:
+        return manifest, point
+    point = begun_from(checkpoint, origin.run, run, point, notice)
+    if point.files:
+        manifest = replace(manifest, shared=shared_beginning(origin.run, point, start_ns))
+        run.write_manifest(manifest)
+    return manifest, point
 
 
 def look_at_replay(settings: ReplaySettings, open_records: Records) -> None:
@@ -438,7 +469,7 @@ def _span_sink(
     return open_span_sink(lambda: run.growing(SPANS), settings.version, os.environ, spans)
 
 
-_MAY_DIFFER = ("argv", "finished", "end", "end_ns", "kubernetes_version", "files")
+_MAY_DIFFER = ("argv", "shared", "finished", "end", "end_ns", "kubernetes_version", "files")
 
 
 def _check_same(former: Manifest, present: Manifest) -> None:

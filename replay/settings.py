@@ -291,8 +291,8 @@ class ReplaySettings:
         show_default=True,
         type=click.IntRange(0, 1000),
         metavar="COUNT",
-        help="How many checkpoints the run keeps, spread over its simulated time, for `explain` to "
-        "be fast; fewer where they would take more than 3 % of its time. 0: none.",
+        help="How many of its states the run keeps, spread over its simulated time, for --from and "
+        "`explain`; fewer where they would take more than 3 % of its time. 0: none.",
     )
     overrides: Mapping[str, object] = field(default_factory=dict, metadata={STORED: _OVERRIDES})
     follow_until: str = field(default="", metadata={STORED: _FOLLOW_UNTIL})

@@ -34,6 +34,7 @@ _HOW = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _CHANGES = os.O_WRONLY | os.O_RDWR
 _NEW = os.O_CREAT | os.O_EXCL
 _MODE = 0o666
+_CHUNK_BYTES = 1 << 20
 _CANNOT_SYNC = frozenset({errno.EINVAL, errno.ENOTSUP})
 """What network file systems answer where a folder cannot be synced."""
 _KINDS = {
@@ -148,6 +149,48 @@ class Folder:
             os.close(descriptor)
         os.rename(name, name, src_dir_fd=source._descriptor, dst_dir_fd=self._descriptor)
 
+    def copy_beginning(self, source: Folder, name: str, size: int) -> None:
+        """Copy the first bytes of another folder's file, in place of a former one, to the disk.
+
+        The copy has fewer where the file has. Where the file system can, both share their blocks
+        until one of them is written to.
+        """
+        self.remove(name)
+        reading = source.open(name)
+        try:
+            # The kernel copies to no file that is opened for appending.
+            writing = self.open(name, os.O_WRONLY | _NEW)
+        except OSError:
+            os.close(reading)
+            raise
+        try:
+            while size and (copied := _copied(reading, writing, size)):
+                size -= copied
+            os.fsync(writing)
+        finally:
+            os.close(reading)
+            os.close(writing)
+
+    def link(self, source: Folder, name: str) -> None:
+        """Give another folder's file a second name here, which has none yet.
+
+        It is copied where it cannot be linked, as to another file system. Neither may be changed in
+        place from then on.
+        """
+        descriptor = source.open(name)
+        try:
+            os.link(
+                name,
+                name,
+                src_dir_fd=source._descriptor,
+                dst_dir_fd=self._descriptor,
+                follow_symlinks=False,
+            )
+        except OSError:
+            self.copy_beginning(source, name, os.fstat(descriptor).st_size)
+        finally:
+            os.close(descriptor)
+
     def rename(self, name: str, new_name: str) -> None:
         """Rename a file within the folder."""
         descriptor = self._descriptor
@@ -195,6 +238,17 @@ class Folder:
         """Return the name of a new draft of a file, and the draft, opened for writing."""
         draft = f"{name}.{secrets.token_hex(_RANDOM_BYTES)}{DRAFT}"
         return draft, os.fdopen(self.open(draft, os.O_WRONLY | _NEW), "wb")
+
+
+def _copied(reading: int, writing: int, size: int) -> int:
+    """Copy the next bytes of a file to another, at most `size`; return their number."""
+    with contextlib.suppress(OSError):
+        return os.copy_file_range(reading, writing, size)
+    chunk = os.read(reading, min(size, _CHUNK_BYTES))
+    rest = memoryview(chunk)
+    while rest:
+        rest = rest[os.write(writing, rest) :]
+    return len(chunk)
 
 
 def open_file(path: Path) -> io.BufferedReader:

@@ -18,7 +18,7 @@ class KeptSpans:
     def flush(self) -> None:
         """Do nothing: spans are kept at once."""
 
-    def position(self) -> SinkPosition:
+    def position(self, *, syncs: bool = True) -> SinkPosition:  # noqa: ARG002 - the protocol's
         """Return that no span waits."""
         return SinkPosition(0, 0)
 

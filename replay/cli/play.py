@@ -9,6 +9,7 @@ from replay.cli.errors import LOOP, ExitError, refusing
 from replay.cli.progress import Progress
 from replay.cli.traces import TraceArguments
 from replay.errors import RunError
+from replay.forks import Origin
 from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import OverridePlan, Overrides
 from replay.runner import FinishedReplay, look_at_replay, run_replay
@@ -27,21 +28,27 @@ def play(
     *,
     quiet: bool,
     through: RecordFilter = iter,
+    origin: Origin | None = None,
 ) -> FinishedReplay:
-    """Replay a trace; `through` receives its records and yields them. Raises ExitError."""
+    """Replay a trace; `through` receives its records and yields them. Raises ExitError.
+
+    origin: a run whose beginning the new one shares.
+    """
     progress = Progress(until_ns=settings.until_ns, quiet=quiet)
     with refusing(RunError, TelemetryError, OverrideError), progress:
 
         def records() -> Iterator[Record]:
             return progress.follow(through(plan.records(settings.seed)))
 
-        plan = _plan(settings, trace, overrides)
+        plan = plan_of(settings, trace, overrides)
         settings = dataclasses.replace(settings, usage=plan.usage)
         if plan.removed_nodes:
             changes = {**settings.overrides, "removed_nodes": plan.removed_nodes}
             settings = dataclasses.replace(settings, overrides=changes)
         try:
-            return run_replay(settings, records, progress, progress.print, progress.compiling)
+            return run_replay(
+                settings, records, progress, progress.print, progress.compiling, origin
+            )
         except LoopError as error:
             raise ExitError(LOOP, str(error)) from error
 
@@ -49,10 +56,11 @@ def play(
 def look_at(settings: ReplaySettings, trace: TraceArguments, overrides: Overrides) -> None:
     """Look at a replay that is to run later. Raises ExitError if it would be refused."""
     with refusing(RunError, TelemetryError, OverrideError):
-        plan = _plan(settings, trace, overrides)
+        plan = plan_of(settings, trace, overrides)
         look_at_replay(settings, lambda: plan.records(settings.seed))
 
 
-def _plan(settings: ReplaySettings, trace: TraceArguments, overrides: Overrides) -> OverridePlan:
+def plan_of(settings: ReplaySettings, trace: TraceArguments, overrides: Overrides) -> OverridePlan:
+    """Return the overrides of a replay, checked against its trace. Raises as Overrides.plan."""
     names = settings.scheduler_names
     return overrides.plan(lambda: trace.records(names), settings.until_ns)

@@ -273,19 +273,22 @@ class Recorder:
         if self._round_spans is not None:
             self._round_spans.stepped(step, self._epoch_ns + began_ns, wall_ns, nodes, attributes)
 
-    def position(self) -> RecorderPosition:
-        """Return where to continue the run; what was recorded before is on the disk.
+    def position(self, *, syncs: bool = True) -> RecorderPosition:
+        """Return where to continue the run; what was recorded before is in its files.
 
-        To be called between two instants, while no round waits for its outcomes. Raises
-        OutputError and RunError.
+        syncs: and on the disk. To be called between two instants, while no round waits for its
+        outcomes. Raises OutputError and RunError.
         """
         self.catch_up()
         assert self._exchange is None  # noqa: S101 - no round waits for its outcomes
         assert not self._sent_ns  # noqa: S101 - the same
         for log in self._logs():
-            log.sync()
+            if syncs:
+                log.sync()
+            else:
+                log.flush()
         return RecorderPosition(
-            spans=None if self._sink is None else self._sink.position(),
+            spans=None if self._sink is None else self._sink.position(syncs=syncs),
             wall_ns=perf_counter_ns() - self._began_ns,
             tally=self.tally,
             pod_spans=None if self._pod_spans is None else self._pod_spans.state(),

@@ -105,18 +105,30 @@ def _locally(folder: Path, missing: Sequence[SweepCell], workers: int) -> Iterat
     done: SimpleQueue[Future[dict[str, float | None]]] = SimpleQueue()
     cells: dict[Future[dict[str, float | None]], SweepCell] = {}
     with ThreadPoolExecutor(max_workers=workers) as pool:
+
+        def submit(cell: SweepCell) -> None:
+            path = folder / CELLS / cell.name
+            shares = ("--share", str(folder / CELLS / cell.shares / RUN)) if cell.shares else ()
+            future = pool.submit(run_cell, str(path), [*shares, *cell.command_line], replays)
+            cells[future] = cell
+            future.add_done_callback(done.put)
+
         try:
+            running = {cell.name for cell in missing}
+            waiting = [cell for cell in missing if cell.shares in running]
             for cell in missing:
-                path = str(folder / CELLS / cell.name)
-                future = pool.submit(run_cell, path, cell.command_line, replays)
-                cells[future] = cell
-                future.add_done_callback(done.put)
+                if cell not in waiting:
+                    submit(cell)
             for _ in missing:
                 future = done.get()
+                ended = cells[future]
+                for cell in [cell for cell in waiting if cell.shares == ended.name]:
+                    waiting.remove(cell)
+                    submit(cell)
                 try:
-                    yield FinishedCell(cell=cells[future], figures=future.result())
+                    yield FinishedCell(cell=ended, figures=future.result())
                 except (CellError, RunError, OSError) as error:
-                    yield FinishedCell(cell=cells[future], figures={}, problem=str(error))
+                    yield FinishedCell(cell=ended, figures={}, problem=str(error))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             replays.stop()
@@ -347,12 +359,14 @@ class SweepCell:
 
     `name` is a hash of the arguments, so that a sweep that gets more values keeps its cells.
     options: further ones, which change no decision. is_baseline: it equals the replay without axes.
+    shares: the name of an earlier cell whose run has much of this one's beginning, "" without.
     """
 
     place: tuple[tuple[str, str], ...]
     arguments: tuple[str, ...]
     options: tuple[str, ...] = ()
     is_baseline: bool = False
+    shares: str = ""
 
     @property
     def name(self) -> str:

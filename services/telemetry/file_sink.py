@@ -56,11 +56,12 @@ class FileSpanSink:
         if self._problem:
             self._spans.waiting.clear()
 
-    def position(self) -> SinkPosition:
-        """Return where to continue; the disk has what ended before."""
+    def position(self, *, syncs: bool = True) -> SinkPosition:
+        """Return where to continue; the file, and with `syncs` the disk, has what ended before."""
         self.flush()
         try:
-            self._spans.sync()
+            if syncs:
+                self._spans.sync()
         except OSError as error:
             self._fail(error)
         return SinkPosition(self._ended, self._spans.written, self._problem)

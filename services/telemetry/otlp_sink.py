@@ -86,7 +86,7 @@ class OtlpSpanSink:
     def flush(self) -> None:
         """Do nothing: a collector gets whole batches."""
 
-    def position(self) -> own.SinkPosition:
+    def position(self, *, syncs: bool = True) -> own.SinkPosition:  # noqa: ARG002 - the protocol's
         """Export the spans that have ended; a sink that continues exports none of them again."""
         self._export()
         return own.SinkPosition(self._ended, self._delivered, problem=self._problem)
@@ -145,7 +145,7 @@ class BackgroundSink:
     def flush(self) -> None:
         """Do nothing: the thread sends what ended within a second."""
 
-    def position(self) -> own.SinkPosition:
+    def position(self, *, syncs: bool = True) -> own.SinkPosition:  # noqa: ARG002 - the protocol's
         """Return how many spans ended and arrived until now."""
         return own.SinkPosition(self._ended, self._delivered, problem=self._problem)
 

@@ -90,8 +90,11 @@ class SpanSink(Protocol):
         A sink to a collector does nothing: it sends whole batches.
         """
 
-    def position(self) -> SinkPosition:
-        """Deliver what has ended, and return where a new sink can continue."""
+    def position(self, *, syncs: bool = True) -> SinkPosition:
+        """Deliver what has ended, and return where a new sink can continue.
+
+        syncs: wait until the disk has it, where it goes to a file.
+        """
 
     def close(self) -> Delivery:
         """Deliver the remaining spans and return the outcome of all."""

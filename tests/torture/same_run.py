@@ -82,7 +82,7 @@ def recorded(path: Path) -> dict[str, object]:
         "manifest": {
             name: value
             for name, value in manifest.items()
-            if name not in {"argv", "files", "signature", "sha256"}
+            if name not in {"argv", "shared", "files", "signature", "sha256"}
         },
         "spans": _pod_spans(run, is_wall="wall" in manifest["argv"]),
     }

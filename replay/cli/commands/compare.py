@@ -27,6 +27,7 @@ from replay.cli.parameters import (
 )
 from replay.errors import RunError
 from replay.options import FOLDER
+from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import MANIFEST, next_folder
 from replay.results.summary.table import escape, plain_table, print_rows, right_aligned
@@ -47,7 +48,7 @@ from replay.whatif.compared import (
 from replay.whatif.comparison import ClassWaits, FigureChange, PodGroup
 from replay.whatif.notes import compared_notes
 from replay.whatif.sweep import CellError, run_into
-from services.terminal import counted, one_line
+from services.terminal import counted, echo
 
 
 @click.command(name="compare")
@@ -60,6 +61,13 @@ from services.terminal import counted, one_line
     default="",
     metavar="HOST:PORT",
     help="Another scheduler, which decides B.",
+)
+@click.option(
+    "--at",
+    "moment",
+    default="",
+    metavar="DURATION|TIME",
+    help="With one run: what is different in B begins at this moment of the run.",
 )
 @click.option(
     "--run",
@@ -83,6 +91,7 @@ def command(
     options_a: str,
     options_b: str,
     scheduler: str,
+    moment: str,
     folder: Path | None,
     force: bool,
     no_explain: bool,
@@ -95,8 +104,9 @@ def command(
     """Compare two runs: the first decision that differs and why, the pods affected, every figure.
 
     Give two run directories, or a trace and the options of A and B, or one run, which is A, and
-    what is different in B, which repeats its command. Pods pair by namespace and name. --assert
-    checks B; `preempted.change` is B's figure minus A's.
+    what is different in B, which repeats its command. B goes on from a state of A where both are
+    the same up to it. Pods pair by namespace and name. --assert checks B; `preempted.change` is B's
+    figure minus A's.
 
     \b
     Examples:
@@ -104,6 +114,7 @@ def command(
       reprieve compare cluster.ktr --b '--set priorityClass.batch.value=50'
       reprieve compare cluster.ktr --a '--seed 1' --b '--seed 2' -- --until 1h
       reprieve compare runs/today --scheduler 127.0.0.1:50052
+      reprieve compare runs/today --at 2h --b '--fail node-7'
       reprieve compare runs/a runs/b --assert 'preempted{class=web}.change <= 0'
       reprieve compare runs/a runs/b --html differences.html
       reprieve compare runs/a runs/b -q --assert 'pending == 0' --junit checks.xml
@@ -117,8 +128,13 @@ def command(
             f"{paths[is_run.index(True)]} is a run, which has its options already: give one run "
             "with --b or --scheduler, two runs without options, or a trace with --a or --b"
         )
-    if is_run[:1] == [True] and options_b and not options_a:
-        path_a, path_b = Path(paths[0]), _changed_run(paths, options_b, folder, checks, force=force)
+    is_changed_run = is_run[:1] == [True] and bool(options_b) and not options_a
+    if moment and not is_changed_run:
+        raise click.UsageError("--at is a moment of a run: give one run with --b")
+    if is_changed_run:
+        path_a = Path(paths[0])
+        options = _arguments(paths[1:], options_b)
+        path_b = _changed_run(path_a, options, moment, folder, checks, force=force)
     elif options_a or options_b:
         chosen = {"a": _arguments(paths, options_a), "b": _arguments(paths, options_b)}
         _look_at(chosen, folder, checks, force=force)
@@ -129,7 +145,10 @@ def command(
         raise click.UsageError(
             "give two run directories, a trace with --a or --b, or a run with --b or --scheduler"
         )
-    compared = compare_runs(open_run(path_a), open_run(path_b), explains=not no_explain)
+    run_a, run_b = open_run(path_a), open_run(path_b)
+    if not quiet:
+        _print_shared(run_a, run_b)
+    compared = compare_runs(run_a, run_b, explains=not no_explain)
     if shows(output, quiet=quiet):
         show(compared, output)
     if html is not None:
@@ -149,32 +168,26 @@ def _arguments(paths: tuple[str, ...], options: str) -> list[str]:
 
 
 def _changed_run(
-    paths: tuple[str, ...], options: str, folder: Path | None, checks: Checks, *, force: bool
+    run: Path,
+    options: Sequence[str],
+    moment: str,
+    folder: Path | None,
+    checks: Checks,
+    *,
+    force: bool,
 ) -> Path:
     """Repeat a run's command with further options and return the path of the run.
 
-    `paths` are the run and options of both. Raises ExitError for a command that is not a replay of
-    this user: it names files to read and addresses to connect to.
+    `moment`: when the options begin, "" for the beginning. Raises ExitError.
     """
     from replay.cli.commands import replay  # noqa: PLC0415 - when needed
 
-    run = paths[0]
-    with refusing(RunError):
-        manifest, doubt = open_run(Path(run)).signed_manifest()
-    if manifest.argv[:1] != ("replay",):
-        problem = f"{run} was not made by `reprieve replay`: name its trace in place of the run"
-        raise ExitError(REFUSED, problem)
-    repeated = replay.inputs(manifest.argv[1:])
-    if doubt:
-        command = ["reprieve", "compare", *repeated, "--b", options]
-        lines = (
-            f"{run} was not made here by you: {doubt}",
-            f"name its trace if you trust what its command reads: {shlex.join(command)}",
-        )
-        raise ExitError(REFUSED, "\n".join(map(one_line, lines)))
-    chosen = {"b": [*repeated, *_arguments(paths[1:], options)]}
+    changed = shlex.join(options)
+    repeated = replay.inputs_of(open_run(run), lambda begun: ["compare", *begun, "--b", changed])
+    later = replay.begun_at(options, moment, repeated) if moment else options
+    chosen = {"b": [*repeated, *later]}
     _look_at(chosen, folder, checks, force=force)
-    return _runs(chosen, folder, force=force)[0]
+    return _runs(chosen, folder, run, force=force)[0]
 
 
 def _look_at(
@@ -189,8 +202,16 @@ def _look_at(
         replay.look(arguments, checks, f"the replay of {name.upper()} is refused")
 
 
-def _runs(chosen: Mapping[str, Sequence[str]], folder: Path | None, *, force: bool) -> list[Path]:
+def _runs(
+    chosen: Mapping[str, Sequence[str]],
+    folder: Path | None,
+    former: Path | None = None,
+    *,
+    force: bool,
+) -> list[Path]:
     """Make the replays, one after the other, and return the paths of their runs.
+
+    Each shares with the one before what it can; the first one with the run `former`.
 
     A run is compared, too, if its replay refused decisions of the scheduler and reports that by its
     exit code: the comparison has their number. If a replay fails, the files of all are removed, so
@@ -199,14 +220,22 @@ def _runs(chosen: Mapping[str, Sequence[str]], folder: Path | None, *, force: bo
     with refusing(RunError, OSError):
         base = folder or next_folder("compare")
         for name, arguments in chosen.items():
+            shares = () if former is None else ("--share", str(former))
             try:
-                run_into(base / name, arguments, base / f"{name}.log", force=force)
+                run_into(base / name, [*shares, *arguments], base / f"{name}.log", force=force)
             except CellError as error:
-                if error.code == SERVICE and _is_complete(base / name):
-                    continue
-                _remove(base, chosen)
-                raise _failed(name.upper(), error) from error
+                if not (error.code == SERVICE and _is_complete(base / name)):
+                    _remove(base, chosen)
+                    raise _failed(name.upper(), error) from error
+            former = base / name
     return [base / name for name in chosen]
+
+
+def _print_shared(run_a: RunDirectory, run_b: RunDirectory) -> None:
+    """Print how much of B was not played, since A has it."""
+    shared = run_b.manifest().shared
+    if shared is not None and Path(shared.run).resolve() == run_a.path.resolve():
+        echo(f"B has its beginning from A: {simulated(shared.length_ns)}", err=True)
 
 
 def _is_complete(path: Path) -> bool:

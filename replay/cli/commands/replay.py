@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+import shlex
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,13 +14,16 @@ from replay.autoscaling.errors import GroupsError
 from replay.cli.checks import Checks, check_options
 from replay.cli.console import TerminalConsole
 from replay.cli.early import labelled, refuse_unknown
-from replay.cli.errors import SERVICE, SPANS_LOST, ExitError, refusing, refusing_traces
-from replay.cli.parameters import MOMENT, output_option, quiet_option, shows
+from replay.cli.errors import REFUSED, SERVICE, SPANS_LOST, ExitError, refusing, refusing_traces
+from replay.cli.parameters import MOMENT, open_run, output_option, quiet_option, shows
 from replay.cli.play import look_at, play
 from replay.cli.sections import SectionedCommand, section
 from replay.cli.traces import TraceArguments, trace_options
+from replay.durations import shown
 from replay.errors import RunError
-from replay.options import takes
+from replay.forks import Origin
+from replay.importers.records import Moment
+from replay.options import long_name, takes
 from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
 from replay.results.run.directory import RunDirectory
@@ -29,14 +33,16 @@ from replay.settings import ReplaySettings
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.access import ClientTls
 from services.rpc.client import tls_options
-from services.terminal import echo
+from services.terminal import echo, one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayRequest:
     """A replay as its command line specifies it: all options, each read once.
 
-    settings: of the replay, without what `overrides` change in its configuration files.
+    settings: of the replay, without what `overrides` change in its configuration files. shares: a
+    run whose beginning the new one has, as far as it is the same. argv: the command line, without
+    that.
     """
 
     settings: ReplaySettings
@@ -49,6 +55,8 @@ class ReplayRequest:
     tolerates_refusals: bool
     compare_recorded: bool
     free_run: bool
+    shares: Path | None = None
+    argv: tuple[str, ...] = field(default=(), compare=False)
 
     def configured(self) -> ReplaySettings:
         """Return the settings with the configurations that result. Raises OverrideError."""
@@ -84,6 +92,22 @@ class ReplayCommand(SectionedCommand):
         *("Run", "Checks", "What-ifs", "Rules and configuration", "Assumptions"),
         *("Recorded decisions", "Spans", "Services", "Trace"),
     )
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse a command line; with --from the one of that run and what is added to it."""
+        raw, _, _ = self.make_parser(ctx).parse_args(list(args))
+        run, moment = raw.get("fork"), raw.get("moment")
+        has_trace = isinstance(raw.get("paths"), tuple)
+        if moment is not None and run is None:
+            raise click.UsageError("--at is a moment of a run: name the run with --from", ctx)
+        if run is not None:
+            if has_trace:
+                problem = "--from RUN repeats the command of the run, with its trace"
+                raise click.UsageError(f"{problem}: leave TRACE out", ctx)
+            added = without(args, {"fork", "moment"})
+            args = [*forked(Path(run), moment, added), "--share", run]
+        ctx.meta[_ARGV] = ("replay", *without(args, {"shares"}))
+        return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the replay of the command line."""
@@ -125,7 +149,26 @@ def _overrides(**texts: Any) -> Overrides:
         "as a pod bound twice. Default: 3, once the run is complete.",
     ),
 )
-@section("What-ifs", takes("overrides", Overrides, _overrides))
+@section(
+    "What-ifs",
+    click.option(
+        "--from",
+        "fork",
+        metavar="RUN",
+        help="Repeat the command of this run, with further options, from a state that the run has "
+        "kept: the latest one before anything differs. In place of TRACE.",
+    ),
+    click.option(
+        "--at",
+        "moment",
+        metavar="DURATION|TIME",
+        help="With --from: let the what-ifs of this command begin at this moment of the run.",
+    ),
+    click.option(
+        "--share", "shares", hidden=True, type=click.Path(file_okay=False, path_type=Path)
+    ),
+    takes("overrides", Overrides, _overrides),
+)
 @section(
     "Recorded decisions",
     click.option(
@@ -148,8 +191,18 @@ def _overrides(**texts: Any) -> Overrides:
 )
 @section("Services", tls_options("", "those services"))
 @section("Trace", trace_options)
+@click.pass_context
 def command(
-    *, settings: ReplaySettings, tls: ClientTls, overrides: Overrides, checks: Checks, **values: Any
+    context: click.Context,
+    /,
+    *,
+    settings: ReplaySettings,
+    tls: ClientTls,
+    overrides: Overrides,
+    checks: Checks,
+    fork: None,
+    moment: None,
+    **values: Any,
 ) -> ReplayRequest:
     """Replay a trace through queue, scheduler and eviction; show the decisions and their reasons.
 
@@ -168,9 +221,12 @@ def command(
       reprieve replay recording/ --follow-until 10m --drop-nodes zone=a
       reprieve replay recording/ --autoscaler groups.yaml
       reprieve replay cluster.ktr --set priorityClass.batch.value=50
+      reprieve replay --from runs/today --at 2h --fail node-7
     """
+    del fork, moment  # They are in the command line that was parsed, as what they stand for.
     return ReplayRequest(
         settings=replace(settings, tls=tls),
+        argv=context.meta[_ARGV],
         overrides=overrides,
         checks=replace(checks, allows_no_effect=overrides.allows_no_effect),
         **values,
@@ -179,7 +235,7 @@ def command(
 
 def run(request: ReplayRequest) -> None:
     """Replay, or compare recorded decisions; show the result. Raises ExitError."""
-    settings = replace(_usable(request), argv=request.settings.argv or tuple(sys.argv[1:]))
+    settings = replace(_usable(request), argv=request.settings.argv or request.argv)
     if request.compare_recorded:
         from replay.cli.commands.recorded_comparison import compare_trace  # noqa: PLC0415 - loaded when needed
 
@@ -188,13 +244,27 @@ def run(request: ReplayRequest) -> None:
         )
         return
     refuse_unknown(request.checks, request.named)
-    finished = play(settings, request.trace, request.overrides, quiet=request.quiet)
+    finished = play(
+        settings, request.trace, request.overrides, quiet=request.quiet, origin=_origin(request)
+    )
     if request.reports:
         _report(finished.run, quiet=request.quiet)
     _show(finished, request.output if shows(request.output, quiet=request.quiet) else "")
     request.checks.conclude_run(finished.run)
     if not request.tolerates_refusals:
         refuse_mistakes(finished.run)
+
+
+def _origin(request: ReplayRequest) -> Origin | None:
+    """Return what a new run shares with another one; a resumed one has it already."""
+    if request.shares is None or request.settings.resumes:
+        return None
+    from replay.cli.forks import shared_states  # noqa: PLC0415 - loaded when needed
+
+    with refusing(RunError, OverrideError):
+        run = open_run(request.shares)
+        shared = shared_states(command.request(inputs_of(run)), request)
+    return None if shared is None else Origin(run=run, until_ns=shared.until_ns)
 
 
 def refuse_mistakes(run: RunDirectory) -> None:
@@ -223,8 +293,11 @@ def look(arguments: Sequence[str], checks: Checks, where: str) -> None:
             look_at(settings, request.trace, request.overrides)
 
 
+_ARGV = "reprieve.replay.argv"
+"""Where the context of a command has the command line that was parsed."""
 _OUTPUTS = frozenset(
     {
+        *("shares", "keep_checkpoints"),
         *("run_path", "force", "output", "reports", "quiet", "compare_recorded", "free_run"),
         *("assertions", "junit", "summary"),
     }
@@ -237,10 +310,15 @@ def inputs(arguments: Sequence[str]) -> list[str]:
 
     Further options may follow them: what stood after "--" are paths.
     """
+    return without(arguments, _OUTPUTS)
+
+
+def without(arguments: Sequence[str], names: Collection[str]) -> list[str]:
+    """Return the arguments of a command line without the parameters of these names, as `inputs`."""
     has_value = {
         name: not getattr(parameter, "is_flag", False)
         for parameter in command.params
-        if parameter.name in _OUTPUTS
+        if parameter.name in names
         for name in (*parameter.opts, *parameter.secondary_opts)
     }
     kept, rest = list[str](), iter(arguments)
@@ -253,6 +331,74 @@ def inputs(arguments: Sequence[str]) -> list[str]:
         elif has_value[name] and not equals:
             next(rest, None)
     return kept
+
+
+def inputs_of(
+    run: RunDirectory,
+    repeating: Callable[[list[str]], list[str]] = lambda begun: ["replay", *begun],
+) -> list[str]:
+    """Return the inputs of the command that made a run.
+
+    Raises ExitError for a command that is not a replay of this user: it names files to read and
+    addresses to connect to. The text shows the command `repeating` of the inputs.
+    """
+    with refusing(RunError):
+        manifest, doubt = run.signed_manifest()
+    if manifest.argv[:1] != ("replay",):
+        problem = (
+            f"{run.path} was not made by `reprieve replay`: name its trace in place of the run"
+        )
+        raise ExitError(REFUSED, problem)
+    repeated = inputs(manifest.argv[1:])
+    if doubt:
+        shown_command = shlex.join(["reprieve", *repeating(repeated)])
+        lines = (
+            f"{run.path} was not made here by you: {doubt}",
+            f"name its trace if you trust what its command reads: {shown_command}",
+        )
+        raise ExitError(REFUSED, "\n".join(map(one_line, lines)))
+    return repeated
+
+
+def forked(run: Path, moment: str | None, added: Sequence[str]) -> list[str]:
+    """Return the command line of a run with further options, whose what-ifs begin at a moment."""
+    with refusing(RunError):
+        begun = inputs_of(open_run(run))
+    return [*begun, *(added if moment is None else begun_at(added, moment, begun))]
+
+
+_TIMED = {"drain": "--drain", "fail": "--fail", "apply": "--apply"}
+
+
+def begun_at(added: Sequence[str], moment: str, begun: Sequence[str]) -> list[str]:
+    """Return options with `at=` in each what-if that has none, for the command line `begun`.
+
+    Raises UsageError.
+    """
+    at = f",at={shown(_offset_ns(moment, begun))}"
+    context = command.make_context("replay", ["-", *added], resilient_parsing=True)
+    for option in fields(Overrides):
+        is_timed = not option.init or option.name in {*_TIMED, "allows_no_effect", "scale_order"}
+        if not is_timed and context.params.get(option.name):
+            name = f"--{long_name(option)}".replace("_", "-")
+            raise click.UsageError(f"{name} has an effect from the beginning: leave --at out")
+    kept = without(added, _TIMED)
+    for name, flag in _TIMED.items():
+        for text in context.params.get(name) or ():
+            has_time = any(part.strip().startswith("at=") for part in text.split(","))
+            kept += [flag, text if has_time else text + at]
+    return kept
+
+
+def _offset_ns(text: str, begun: Sequence[str]) -> int:
+    """Return a moment as its time since the start of a command's trace. Raises UsageError."""
+    moment: Moment = MOMENT.convert(text, None, None)
+    if moment.since_start_ns is not None:
+        return moment.since_start_ns
+    start_ns = next(command.request(begun).trace.records(), trace_pb2.Record()).time_ns
+    if moment.at_ns < start_ns:
+        raise click.UsageError(f"--at {text} is before the start of the trace")
+    return moment.at_ns - start_ns
 
 
 def _usable(request: ReplayRequest) -> ReplaySettings:

@@ -15,11 +15,14 @@ from replay.cli.baseline import is_baseline, own_values
 from replay.cli.checks import Checks, check_options, no_effect_option, write_whole
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
-from replay.cli.parameters import html_option, quiet_option
+from replay.cli.parameters import html_option, open_run, quiet_option
 from replay.cli.progress import counted
 from replay.errors import RunError
 from replay.options import FOLDER
+from replay.overrides.errors import OverrideError
+from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
+from replay.results.run.files import MANIFEST
 from replay.results.summary.figures import FIGURES
 from replay.results.summary.table import escape, plain_table, print_rows, right_aligned
 from replay.whatif.assertions import FigureError
@@ -40,13 +43,19 @@ from replay.whatif.sweep import (
     run_sweep,
 )
 from replay.whatif.sweep_table import SweepRow, cells_csv, columns, markdown, plot, table, table_csv
+from services.terminal import counted as counted_text
+from services.terminal import echo
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from replay.cli.commands.replay import ReplayRequest
 
 _SHOWN = ("bound", "pending", "preempted", "evicted", "waited_p99")
 _PROBLEMS_SHOWN = 3
 
 
 @click.command(name="sweep", context_settings={"ignore_unknown_options": False})
-@click.argument("replay", metavar="TRACE... [-- REPLAY OPTIONS]", nargs=-1, required=True)
+@click.argument("replay", metavar="TRACE...|RUN [-- REPLAY OPTIONS]", nargs=-1, required=True)
 @click.option(
     "--over",
     "axes",
@@ -55,6 +64,13 @@ _PROBLEMS_SHOWN = 3
     metavar="NAME=VALUES",
     help="An axis: an option of replay, as in seed=1..10 or scheduler-config=a.yaml,b.yaml, or an "
     "override, as in set:priorityClass.batch.value=0,50,100. Repeatable.",
+)
+@click.option(
+    "--at",
+    "moment",
+    default="",
+    metavar="DURATION|TIME",
+    help="Let the what-ifs of the axes begin at this moment of the trace.",
 )
 @click.option(
     "-o",
@@ -96,6 +112,7 @@ def command(
     *,
     replay: tuple[str, ...],
     axes: tuple[str, ...],
+    moment: str,
     output: Path,
     figures: tuple[str, ...],
     workers: int,
@@ -113,7 +130,9 @@ def command(
     folder gets table.csv, cells.csv, plot.svg, and each run directory under cells/. A point whose
     values are those of the replay without axes is the baseline. --assert checks each run;
     `preempted.change` is its figure minus that of the baseline with the same seed. Where points
-    remove nodes, these are named, with those that can go while each check holds.
+    remove nodes, these are named, with those that can go while each check holds. Replays that begin
+    in the same way are played from a state of the first of them. RUN in place of TRACE repeats the
+    command of a run, from its states.
 
     \b
     Examples:
@@ -124,15 +143,20 @@ def command(
       reprieve sweep cluster.ktr --over scale-nodes=0.9,1.0 -o out --assert 'pending.change == 0'
       reprieve sweep cluster.yaml --over scale-nodes=pool=gpu:-0..-3 -o out \\
           --assert 'pending == 0' -- --scale-order least-used
+      reprieve sweep runs/today --at 2h --over fail=node-1,node-2,node-3 -o out
     """
     shown = figures or _SHOWN
     for name in shown:
         if name.partition("{")[0] not in FIGURES:
             raise click.UsageError(f"{name!r} is not a figure; figures are {', '.join(FIGURES)}")
     checks = dataclasses.replace(checks, allows_no_effect=allows_no_effect)
-    grid = _grid([parse_axis(axis) for axis in axes], replay)
+    run = Path(replay[0]) if (Path(replay[0]) / MANIFEST).is_file() else None
+    common = replay if run is None else _inputs_of(run, replay[1:])
+    grid = _grid([parse_axis(axis) for axis in axes], common, moment)
     refuse_folder(output)
     _look_at(grid, checks)
+    if not dask:
+        grid = _sharing(grid) if run is None else _sharing_with(run, grid)
     finished = _run(output, grid, workers, dask, quiet=quiet, force=force)
     rows = table(finished)
     _refuse_unknown(shown, finished)
@@ -147,6 +171,7 @@ def command(
         write_page(html, sweep_page(output.resolve().name, rows, shown))
     if not quiet:
         _print(rows, shown, TerminalConsole())
+        _print_shared(output, finished)
     results = list(_checked(output, finished, checks))
     removed = removals(output, finished, results)
     if not quiet:
@@ -161,11 +186,30 @@ def command(
         _report_problems(finished)
 
 
-def _grid(axes: Sequence[SweepAxis], replay: Sequence[str]) -> list[SweepCell]:
-    """Return the cells; every command line is parsed before any replay runs."""
+def _inputs_of(run: Path, options: Sequence[str]) -> Sequence[str]:
+    """Return the command line of a run with further options. Raises ExitError."""
+    from replay.cli.commands.replay import inputs_of  # noqa: PLC0415 - when needed
+
+    return *inputs_of(open_run(run)), *options
+
+
+def _grid(axes: Sequence[SweepAxis], replay: Sequence[str], moment: str) -> list[SweepCell]:
+    """Return the cells; every command line is parsed before any replay runs.
+
+    moment: when the what-ifs of the axes begin, "" for the beginning.
+    """
+    from replay.cli.commands.replay import begun_at  # noqa: PLC0415 - when needed
     from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
 
     grid = list(cells(axes, replay))
+    if moment:
+        common = len(replay)
+        grid = [
+            dataclasses.replace(
+                cell, arguments=(*replay, *begun_at(cell.arguments[common:], moment, replay))
+            )
+            for cell in grid
+        ]
     for cell in grid:
         replay_command.make_context("replay", list(cell.arguments))
     baseline = own_values(axes, replay)
@@ -186,6 +230,47 @@ def _look_at(grid: Sequence[SweepCell], checks: Checks) -> None:
 
     for cell in {point.group: point for point in reversed(grid)}.values():
         replay.look(cell.command_line, checks, cell.label)
+
+
+def _sharing(grid: Sequence[SweepCell]) -> list[SweepCell]:
+    """Return the cells, each with an earlier one that has much of its run, if there is one.
+
+    The baseline is the first that others may share with. Raises ExitError.
+    """
+    from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
+    from replay.cli.forks import shares_much  # noqa: PLC0415 - when needed
+
+    origins: list[tuple[str, ReplayRequest]] = []
+    shared: dict[str, SweepCell] = {}
+    for cell in sorted(grid, key=lambda cell: not cell.is_baseline):
+        request = replay_command.request(cell.command_line)
+        with refusing(OverrideError):
+            origin = next((name for name, other in origins if shares_much(other, request)), "")
+        shared[cell.name] = dataclasses.replace(cell, shares=origin)
+        if not origin:
+            origins.append((cell.name, request))
+    return [shared[cell.name] for cell in grid]
+
+
+def _sharing_with(run: Path, grid: Sequence[SweepCell]) -> list[SweepCell]:
+    """Return the cells, each of which has from a run what it can."""
+    share = ("--share", str(run))
+    return [dataclasses.replace(cell, options=(*cell.options, *share)) for cell in grid]
+
+
+def _print_shared(folder: Path, finished: Sequence[FinishedCell]) -> None:
+    """Print how much of the runs was not played, since others have it."""
+    lengths_ns = []
+    for ended in finished:
+        if not ended.problem:
+            run = RunDirectory.open(folder / CELLS / ended.cell.name / RUN)
+            shared = run.manifest().shared
+            if shared is not None:
+                lengths_ns.append(shared.length_ns)
+    if lengths_ns:
+        runs = counted_text(len(lengths_ns), "run")
+        total = simulated(sum(lengths_ns))
+        echo(f"{runs} of {len(finished):,} begin with what others played: {total} in all", err=True)
 
 
 def _run(

@@ -244,6 +244,29 @@ class RunDirectory:
         }
         return growing | self._whole
 
+    def take_beginning(
+        self, origin: RunDirectory, checkpoint: Checkpoint, files: Mapping[str, RunFile]
+    ) -> dict[str, RunFile]:
+        """Take another run's files up to one of its checkpoints; return them, with that.
+
+        files: those of the checkpoint. The ones that grow are copied; checkpoints, which nothing
+        changes, are linked. The disk has all of it; `go_back` compares the bytes.
+        """
+        kept = [name for name in files if is_checkpoint(name)]
+        try:
+            with Folder(origin.path) as source, self._opened() as folder:
+                present = set(source.names())
+                for name in GROWING:
+                    if name in files:
+                        folder.copy_beginning(source, name, files[name].size)
+                for name in [*kept, checkpoint.path.name]:
+                    if name in present:
+                        folder.link(source, name)
+                folder.sync()
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        return {**files, checkpoint.path.name: described(checkpoint.path)}
+
     def go_back(self, files: Mapping[str, RunFile]) -> None:
         """Truncate the run's files to their earlier sizes; remove others, tables and report.
 

@@ -1,7 +1,7 @@
 """The manifest of a run: its inputs, its end, and the digests of its files.
 
-Equal runs have equal manifests but for `files`, and so signature and digest: spans and wall times
-are measured, and where the frames of the history end depends on wall time.
+Equal runs have equal manifests but for `files` and `shared`, and so signature and digest: spans and
+wall times are measured, and where the frames of the history end depends on wall time.
 """
 
 from __future__ import annotations
@@ -56,6 +56,19 @@ class RunFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBeginning:
+    """The beginning that a run has from another one: its first `rounds` rounds, up to `at_ns`.
+
+    run: the other one's folder, as it was named then. length_ns: from the first record on.
+    """
+
+    run: str
+    at_ns: int
+    length_ns: int
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """The inputs and the end of a run.
 
@@ -70,6 +83,7 @@ class Manifest:
     contract: version of the contract that decisions.jsonl and the other messages are of.
     end: why the run ended; "" while it has not.
     end_ns: the simulated time of its end, since the Unix epoch; 0 while it has not ended.
+    shared: what the run has from another one; None for a run that was played from its beginning.
     files: the run's files at its end by name, this one and those that are made of them excepted.
     """
 
@@ -88,6 +102,7 @@ class Manifest:
     finished: bool = False
     end: str = ""
     end_ns: int = 0
+    shared: SharedBeginning | None = None
     files: Mapping[str, RunFile] = field(default_factory=dict)
     contract: str = CONTRACT
     format_version: int = FORMAT_VERSION
@@ -139,6 +154,8 @@ class Manifest:
             values = dict(mapping)
             values["traces"] = tuple(ReplayedTrace(**trace) for trace in values["traces"])
             values["argv"] = tuple(values["argv"])
+            if values.get("shared") is not None:
+                values["shared"] = SharedBeginning(**values["shared"])
             files = values.get("files", {})
             values["files"] = {name: RunFile(**file) for name, file in files.items()}
             return cls(**values)
