@@ -355,6 +355,7 @@ class ReplaySettings:
             disable_preemption=self.disable_preemption,
             sample_nodes=self.sample_nodes,
             ties=scheduler_pb2.TieBreak.Value(str(_TIES.show(self.ties))) if self.ties else None,
+            ignore_device_claims=True,
         )
 
     def not_bound(self, reported: scheduler_pb2.SchedulerConfig) -> Sequence[str]:

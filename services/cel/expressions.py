@@ -16,6 +16,7 @@ DeviceMatches; apiserver/pkg/cel/library, quantity.go and semverlib.go.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, lru_cache
 from typing import Any
@@ -67,7 +68,7 @@ class CompiledExpression:
         }
         result = self._expression.eval(data=data)
         if result.type() == cel.Type.ERROR:
-            raise SelectorError(f"CEL runtime error: {result.value()}")
+            raise SelectorError(f"CEL runtime error: {_as_upstream(str(result.value()))}")
         if result.type() != cel.Type.BOOL:
             raise SelectorError(
                 f"CEL runtime error: CEL result of type {result.type().name().lower()} could not "
@@ -100,6 +101,29 @@ def compiled_expression(expression: str, *, multiple: bool) -> CompiledExpressio
     domains = frozenset(_index_domains(references, checked.expr))
     packed.value = checked.SerializeToString()
     return CompiledExpression(env.deserialize(packed.SerializeToString()), domains)
+
+
+_NOT_A_QUANTITY = (
+    "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+)
+_STATUS = re.compile(r"^[A-Z_]+: ")
+_TEXTS = (
+    (re.compile(r'Key not found in map : "?(.*?)"?'), r"no such key: \1"),
+    (re.compile(r"divide by zero"), "division by zero"),
+    (re.compile(r"Index error: index=(-?\d+) size=\d+"), r"index out of bounds: \1"),
+    (re.compile(r"No matching overloads found : .*"), "no such overload"),
+    (re.compile(r"'.*' is not a quantity: .*"), _NOT_A_QUANTITY),
+)
+"""What the library says, and what cel-go and Kubernetes' functions say."""
+
+
+def _as_upstream(text: str) -> str:
+    """Return the text of a runtime error as upstream's library words it."""
+    text = _STATUS.sub("", text, count=1)
+    for pattern, wanted in _TEXTS:
+        if found := pattern.fullmatch(text):
+            return found.expand(wanted) if found.groups() else wanted
+    return text
 
 
 def _index_domains(references: Mapping[int, Any], expr: Any) -> Iterator[str]:

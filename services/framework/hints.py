@@ -25,7 +25,7 @@ from services.framework.cluster_event import (
     Registration,
     event_of,
 )
-from services.kube import storage
+from services.kube import devices, storage
 from services.kube.node import Node
 from services.kube.pod import DEFAULT_SCHEDULER, PodSpec
 from services.kube.selector import NodeSelector, TopologySpreadConstraint
@@ -40,6 +40,9 @@ _KINDS: Mapping[str, type] = {
     "CSIDriver": storage.CsiDriver,
     "CSIStorageCapacity": storage.CsiStorageCapacity,
     "VolumeAttachment": storage.VolumeAttachment,
+    "ResourceClaim": devices.ResourceClaim,
+    "ResourceSlice": devices.ResourceSlice,
+    "DeviceClass": devices.DeviceClass,
 }
 """The class of the objects of a resource; those of all others are pods."""
 

@@ -37,6 +37,7 @@ from services.framework.preemption.outcome import (
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
+from services.kube.devices import ClaimChanges
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector
 
@@ -83,6 +84,42 @@ class Plugin:
     keys_follow_pod: ClassVar[bool] = False
     keys_need_volumes: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
+
+
+class SnapshotPlugin(Plugin, ABC):
+    """Receives the snapshot once, before anything else is called."""
+
+    @abstractmethod
+    def begin(self, snapshot: Snapshot) -> None:
+        """Keep the snapshot, which lasts as long as the plugin."""
+
+
+class ClaimsPlugin(Plugin, ABC):
+    """Changes claims for devices where it reserves and binds."""
+
+    @abstractmethod
+    def planned(self, pod: Pod, row: int, snapshot: Snapshot) -> PlannedClaims:
+        """Return what Reserve and PreBind would change for a pod that fits there."""
+
+    @abstractmethod
+    def changed(self, pod: Pod) -> ClaimChanges | None:
+        """Return what they have changed for a pod, None where nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedClaims:
+    """What a binding changes; `failure` is how Reserve or PreBind fails, None where neither does.
+
+    in_binding: PreBind is what fails.
+    """
+
+    changes: ClaimChanges
+    failure: Status | None = None
+    in_binding: bool = False
+
+
+NOTHING_PLANNED = PlannedClaims(changes=ClaimChanges())
+"""The plan for a pod without claims."""
 
 
 class PreEnqueuePlugin(Plugin, ABC):
@@ -134,6 +171,11 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
     needs_pre_filter: ClassVar[bool] = False
     can_fail: ClassVar[bool] = False
     is_resource_fit: ClassVar[bool] = False
+
+    @property
+    def unprepared_text(self) -> str:
+        """How its Filter fails where PreFilter is switched off."""
+        return f'error reading "PreFilter{self.name}" from cycleState: not found'
 
     @abstractmethod
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:

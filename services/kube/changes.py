@@ -1,7 +1,7 @@
 """What changed between two versions of a pod, as far as scheduling is concerned.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/events.go, PodSchedulingPropertiesChange. Changes
-of resource claims, and of requests in a pod's status, are not read.
+of requests in a pod's status are not read.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ class PodChange(Enum):
     SCALE_DOWN = "UpdatePodScaleDown"
     SCHEDULING_GATES_ELIMINATED = "UpdatePodSchedulingGatesEliminated"
     TOLERATION = "UpdatePodToleration"
+    GENERATED_RESOURCE_CLAIM = "UpdatePodGeneratedResourceClaim"
 
 
 class PodVersion(Protocol):
@@ -30,6 +31,8 @@ class PodVersion(Protocol):
     def labels(self) -> Mapping[str, str]: ...  # noqa: D102 - as in Pod
     @property
     def spec(self) -> PodSpec | None: ...  # noqa: D102 - as in Pod
+    @property
+    def claim_names(self) -> tuple[tuple[str, str | None], ...]: ...  # noqa: D102 - as in Pod
 
 
 def pod_changes(old: PodVersion, new: PodVersion) -> tuple[PodChange, ...]:
@@ -41,12 +44,13 @@ def pod_changes(old: PodVersion, new: PodVersion) -> tuple[PodChange, ...]:
     if old.labels is not new.labels and dict(old.labels) != dict(new.labels):
         changes.append(PodChange.LABEL)
     before, after = old.spec, new.spec
-    if before is None or after is None or before is after:
-        return tuple(changes)
-    if scaled_down(before, after):
-        changes.append(PodChange.SCALE_DOWN)
-    if before.scheduling_gates and not after.scheduling_gates:
-        changes.append(PodChange.SCHEDULING_GATES_ELIMINATED)
-    if len(before.tolerations) != len(after.tolerations):
-        changes.append(PodChange.TOLERATION)
+    if before is not None and after is not None and before is not after:
+        if scaled_down(before, after):
+            changes.append(PodChange.SCALE_DOWN)
+        if before.scheduling_gates and not after.scheduling_gates:
+            changes.append(PodChange.SCHEDULING_GATES_ELIMINATED)
+        if len(before.tolerations) != len(after.tolerations):
+            changes.append(PodChange.TOLERATION)
+    if old.claim_names != new.claim_names:
+        changes.append(PodChange.GENERATED_RESOURCE_CLAIM)
     return tuple(changes)

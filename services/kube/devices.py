@@ -355,3 +355,25 @@ class ResourceClaim:
     def is_controlled_by(self, uid: str) -> bool:
         """Return whether the object of that UID is the claim's controller."""
         return any(owner.controller and owner.uid == uid for owner in self.owners)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClaimChanges:
+    """What a binding changes of a pod's claims; `claims` and `created` are as they are then.
+
+    mappings: for each container and extended resource the request of `created` that serves it.
+    waits: whether drivers have to make devices ready before the pod is bound.
+    """
+
+    claims: tuple[ResourceClaim, ...] = ()
+    created: ResourceClaim | None = None
+    mappings: tuple[tuple[str, str, str], ...] = ()
+    waits: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreedClaims:
+    """Claims that are given back, "namespace/name", since their pod fits nowhere with them."""
+
+    deallocated: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()

@@ -102,6 +102,19 @@ class NodeAffinity:
     preferred: tuple[PreferredSchedulingTerm, ...] = ()
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodClaim:
+    """A claim for devices under the pod's own name for it.
+
+    The ResourceClaim is `claim_name`, or is made of a template (`from_template`), and then the
+    pod's status says which it is. Neither: a kind of claim that is not known.
+    """
+
+    name: str
+    claim_name: str | None = None
+    from_template: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PodSpec:
     """What a pod requests; compared by identity, since the codec interns it.
@@ -130,6 +143,7 @@ class PodSpec:
     scheduling_gates: tuple[str, ...] = ()
     termination_grace_period_s: int | None = None
     host_network: bool = False
+    device_claims: tuple[PodClaim, ...] = ()
     host_users: bool | None = None
 
     @property
@@ -183,6 +197,8 @@ class Pod:
 
     `container_resources` are those of containers and sidecars whose status has resources, and
     `pod_resources` those of the pod as a whole, None where its status has none.
+    `claim_names` are the ResourceClaims made for the pod, by the pod's names for them; None for one
+    that is not needed.
     `start_time_ns` is status.startTime and None before the kubelet has seen the pod.
     `deletion_ns` is metadata.deletionTimestamp (request plus grace) and None unless terminating.
     """
@@ -200,6 +216,7 @@ class Pod:
     conditions: tuple[Condition, ...] = field(default=())
     container_resources: tuple[ContainerResources, ...] = ()
     pod_resources: ContainerResources | None = None
+    claim_names: tuple[tuple[str, str | None], ...] = ()
     creation_ns: int = 0
     start_time_ns: int | None = None
     deletion_ns: int | None = None

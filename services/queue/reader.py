@@ -21,7 +21,7 @@ from services.queue.core.queueing_hints import QueueingHintMap
 from services.queue.core.rules.versions import VERSIONS, QueueConfig
 from services.rpc.errors import FieldError
 from services.rpc.kube import codec as kube_codec
-from services.rpc.kube import fields, storage
+from services.rpc.kube import devices, fields, storage
 from services.rpc.kube.spec import PodSpecInterner
 
 _NO_GATES = "these rules have no PreEnqueue: send no gates"
@@ -80,6 +80,7 @@ class QueueReader:
             affinity_terms=codec.spec_affinity_terms(spec, labels, pod.namespace),
             labels=labels,
             spec=spec,
+            claim_names=fields.claim_names(message.status),
         )
 
     def gates(self, gates: Iterable[str]) -> tuple[str, ...]:
@@ -219,6 +220,9 @@ _READERS: Mapping[str, Callable[[Any, str], object]] = {
     "csi_node": lambda message, _path: storage.csi_node_from_message(message),
     "volume_attachment": lambda message, _path: storage.volume_attachment_from_message(message),
     "csi_driver": lambda message, _path: storage.csi_driver_from_message(message),
+    "resource_claim": lambda message, path: devices.resource_claim_from_message(
+        message, field=path
+    ),
     "csi_storage_capacity": lambda message, path: storage.csi_storage_capacity_from_message(
         message, field=path
     ),

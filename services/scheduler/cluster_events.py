@@ -17,7 +17,7 @@ from services.kube.node import Node
 from services.kube.pod import Condition, ContainerResources, Pod, PodPhase
 from services.kube.workloads import PodDisruptionBudget
 from services.rpc.errors import FieldError
-from services.rpc.kube import codec, fields, storage
+from services.rpc.kube import codec, devices, fields, storage
 from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
 from services.rpc.kube.spec import PodSpecInterner
 from services.rpc.required import PROBLEM, missing
@@ -39,6 +39,7 @@ class PodStatus(NamedTuple):
     start_time_ns: int | None
     container_resources: tuple[ContainerResources, ...] = ()
     pod_resources: ContainerResources | None = None
+    claim_names: tuple[tuple[str, str | None], ...] = ()
 
 
 class PatchPod(NamedTuple):
@@ -64,6 +65,7 @@ class PatchPod(NamedTuple):
             conditions=status.conditions if status else pod.conditions,
             container_resources=status.container_resources if status else pod.container_resources,
             pod_resources=status.pod_resources if status else pod.pod_resources,
+            claim_names=status.claim_names if status else pod.claim_names,
             creation_ns=pod.creation_ns,
             start_time_ns=status.start_time_ns if status else pod.start_time_ns,
             deletion_ns=patch.deletion_time_ns
@@ -210,6 +212,7 @@ def _status_value(message: pod_pb2.PodStatus, field: str) -> PodStatus:
     return PodStatus(
         *(phase, conditions, message.nominated_node_name, start_ns, container_resources),
         fields.pod_resources(message, field),
+        fields.claim_names(message),
     )
 
 
@@ -263,4 +266,7 @@ _READERS: Mapping[str, Callable[[Any, str], CatalogObject]] = {
     "volume_attachment": storage.volume_attachment_from_message,
     "csi_driver": storage.csi_driver_from_message,
     "csi_storage_capacity": storage.csi_storage_capacity_from_message,
+    "resource_slice": devices.resource_slice_from_message,
+    "device_class": devices.device_class_from_message,
+    "resource_claim": devices.resource_claim_from_message,
 }

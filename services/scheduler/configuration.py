@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.cel.selectors import DeviceSelectors
 from services.framework.plugins.in_tree import SERVED, Registry
 from services.framework.plugins.node_affinity.arguments import NodeAffinityArgs
 from services.framework.plugins.pod_topology_spread.arguments import PodTopologySpreadArgs
@@ -92,6 +93,11 @@ def options_of(
         sampling=(file.percentage_of_nodes_to_score or 0) if config.sample_nodes else None,
         disable_preemption=file.disable_preemption,
         extenders=extenders,
+        matches=(
+            None
+            if config.ignore_device_claims
+            else DeviceSelectors(multiple=rules.multiple_allocations)
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
+from services.framework.plugin import PlannedClaims
 from services.framework.preemption.candidates import NonCandidate
 from services.framework.preemption.outcome import (
     CannotHelp,
@@ -20,9 +21,16 @@ from services.rpc.errors import FieldError, NotFoundError
 from services.rpc.kube.codec import pod_from_message
 from services.rpc.kube.messages import budget_to_message, node_to_message
 from services.rpc.kube.spec import PodSpecInterner
-from services.scheduler.core.cycle.evaluate import NodeVerdicts, PodEvaluation
+from services.scheduler.core.cycle.evaluate import PodEvaluation
 from services.scheduler.core.session.scheduler import Scheduler
-from services.scheduler.outcomes import CRITERIA, pod_ref, put_nomination, victims
+from services.scheduler.outcomes import (
+    CRITERIA,
+    pod_ref,
+    put_claims,
+    put_freed,
+    put_nomination,
+    victims,
+)
 from services.scheduler.session import SchedulerSession
 
 PODS_PER_NOMINATION = 1000
@@ -117,7 +125,9 @@ def _encode(judged: PodEvaluation, top_k: int) -> scheduler_pb2.Evaluation:
         feasible_nodes=len(judged.verdicts.feasible),
         unschedulable_plugins=judged.unschedulable_plugins,
     )
-    out.nodes.extend(_node_verdicts(judged.verdicts, top_k))
+    out.nodes.extend(_node_verdicts(judged, top_k))
+    if judged.freed is not None:
+        put_freed(judged.freed, out.freed_claims)
     if judged.pre_filter is not None:
         out.pre_filter.CopyFrom(_refusal(judged.pre_filter, pre_filter=True))
     if judged.preemption is not None:
@@ -127,8 +137,9 @@ def _encode(judged: PodEvaluation, top_k: int) -> scheduler_pb2.Evaluation:
     return out
 
 
-def _node_verdicts(verdicts: NodeVerdicts, top_k: int) -> Iterable[scheduler_pb2.NodeVerdict]:
+def _node_verdicts(judged: PodEvaluation, top_k: int) -> Iterable[scheduler_pb2.NodeVerdict]:
     """Yield the nodes that fit, best first, then the others by name; at most top_k (0: all)."""
+    verdicts = judged.verdicts
     fitting = sorted(verdicts.feasible, key=lambda name: (-verdicts.totals.get(name, 0), name))
     names = [*fitting, *sorted(verdicts.refusals)]
     for name in names[: top_k or None]:
@@ -139,6 +150,8 @@ def _node_verdicts(verdicts: NodeVerdicts, top_k: int) -> Iterable[scheduler_pb2
             node.refusal.CopyFrom(_refusal(refusal, pre_filter=pre_filter))
         else:
             node.total = verdicts.totals.get(name, 0)
+            if name in judged.claims:
+                _put_planned(judged.claims[name], node)
             for plugin, scores in verdicts.scores.items():
                 score = scores[name]
                 node.scores.add(
@@ -148,6 +161,16 @@ def _node_verdicts(verdicts: NodeVerdicts, top_k: int) -> Iterable[scheduler_pb2
                     weighted=score.weighted,
                 )
         yield node
+
+
+def _put_planned(planned: PlannedClaims, out: scheduler_pb2.NodeVerdict) -> None:
+    put_claims(planned.changes, out.claims)
+    if planned.failure is not None:
+        point = "PreBind" if planned.in_binding else "Reserve"
+        plugin, text = planned.failure.plugin, planned.failure.message
+        out.claims_failure = f'running {point} plugin "{plugin}": {text}'
+    elif planned.changes.waits:
+        out.claims_failure = "waits for binding conditions"
 
 
 def _refusal(status: Status, *, pre_filter: bool = False) -> scheduler_pb2.Refusal:

@@ -13,7 +13,9 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.framework.preemption.candidates import DecidedBy
 from services.framework.preemption.outcome import Nomination
 from services.framework.runtime.diagnosis import Refused
+from services.kube.devices import ClaimChanges, FreedClaims
 from services.kube.pod import Pod
+from services.rpc.kube.devices import resource_claim_to_message
 from services.scheduler.batch import BatchEntry
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Skipped, Verdict
 
@@ -63,6 +65,7 @@ def _is_plain_refusal(entry: BatchEntry) -> bool:
     return (
         type(verdict) is Refused
         and verdict.nomination is None
+        and verdict.freed is None
         and not entry.answers
         and not entry.decision.warnings
     )
@@ -79,10 +82,14 @@ def _put_outcome(entry: BatchEntry, out: scheduler_pb2.Outcome) -> None:
     match verdict:
         case Binding():
             _put_binding(verdict, out.bind)
+            if decision.claims is not None:
+                put_claims(decision.claims, out.bind.claims)
         case Refused():
             _put_refused(verdict, out.unschedulable)
             if verdict.nomination is not None:
                 _put_preemption(verdict.nomination, out.unschedulable.preemption)
+            if verdict.freed is not None:
+                put_freed(verdict.freed, out.unschedulable.freed_claims)
         case Failed():
             out.failure.message = verdict.message
             put_nomination(verdict.nominated_node_name, out.failure)
@@ -100,6 +107,26 @@ def _put_binding(binding: Binding, out: scheduler_pb2.Bind) -> None:
     out.tied_nodes = binding.tied
     if binding.total is not None:
         out.score = binding.total
+
+
+def put_claims(changes: ClaimChanges, out: scheduler_pb2.ClaimChanges) -> None:
+    """Write what a binding changes of claims for devices."""
+    out.SetInParent()
+    out.claims.extend(map(resource_claim_to_message, changes.claims))
+    if changes.created is not None:
+        out.created.CopyFrom(resource_claim_to_message(changes.created))
+    for container, resource, request in changes.mappings:
+        out.extended_resource_claim_status.request_mappings.add(
+            container_name=container, resource_name=resource, request_name=request
+        )
+
+
+def put_freed(freed: FreedClaims, out: scheduler_pb2.FreedClaims) -> None:
+    """Write which claims are given back."""
+    for keys, refs in ((freed.deallocated, out.deallocated), (freed.deleted, out.deleted)):
+        for key in keys:
+            namespace, _, name = key.partition("/")
+            refs.add(kind="ResourceClaim", namespace=namespace, name=name)
 
 
 def _put_refused(refused: Refused, out: scheduler_pb2.Unschedulable) -> None:

@@ -17,12 +17,11 @@ from services.framework.plugins.dynamic_resources.allocator import (
     V1_36,
     AllocationError,
     Chosen,
-    InUse,
     InvalidPools,
     allocate,
 )
 from services.framework.plugins.dynamic_resources.capacity import nano
-from services.framework.plugins.dynamic_resources.pools import Slices
+from services.framework.snapshot.devices import InUse, Slices
 from services.kube.devices import DeviceId
 from services.rpc.kube import devices
 from services.rpc.kube.codec import node_from_message

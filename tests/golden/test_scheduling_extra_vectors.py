@@ -25,6 +25,8 @@ FILES = {
     "scheduling.jsonl.gz": ("v1.34", 600),
     "scheduling-extra.jsonl.gz": ("v1.34", 300),
     "scheduling-v1.36.jsonl.gz": ("v1.36", 960),
+    "scheduling-devices-v1.34.jsonl.gz": ("v1.34", 258),
+    "scheduling-devices-v1.36.jsonl.gz": ("v1.36", 396),
 }
 """The version and the number of the scenarios of each file."""
 

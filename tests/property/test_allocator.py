@@ -20,10 +20,9 @@ from services.framework.plugins.dynamic_resources.allocator import (
     V1_34,
     V1_36,
     AllocatorRules,
-    InUse,
     allocate,
 )
-from services.framework.plugins.dynamic_resources.pools import Slices
+from services.framework.snapshot.devices import InUse, Slices
 from services.kube.devices import (
     ClaimSpec,
     Device,

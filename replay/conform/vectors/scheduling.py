@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from replay.backends.services import FAST_PATHS
+from replay.conform.vectors import claims
 from replay.trace.criteria import criterion_in_logs
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
@@ -36,6 +37,7 @@ OBJECTS = {
     "volumeAttachments": "volume_attachment",
     "csiDrivers": "csi_driver",
     "csiStorageCapacities": "csi_storage_capacity",
+    **claims.OBJECTS,
     "pods": "pod",
 }
 _IGNORED = frozenset({"id", "victimOrderTies", "nilStartTime"})
@@ -99,13 +101,16 @@ def round_of(scenario: Json) -> scheduler_pb2.Round:
 
 def differences(scenario: Json, expected: Json, evaluation: scheduler_pb2.Evaluation) -> list[str]:
     """Return the differences, one text for each field of the vector."""
-    recorded = _complete(expected)
+    recorded, of_claims = claims.split(_complete(expected))
     answer = _answer(evaluation, recorded)
+    added: list[str] = []
+    if claims.is_about_claims(scenario) and "error" not in recorded:
+        added = claims.claims_differences(scenario, of_claims, evaluation)
     return [
         f"{scenario['id']} {key}:\n  is     {answer.get(key)}\n  wanted {recorded.get(key)}"
         for key in sorted(recorded.keys() | answer.keys())
         if answer.get(key) != recorded.get(key)
-    ]
+    ] + added
 
 
 def _complete(expected: Json) -> Json:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 
 from services.framework.plugin import Plugin
@@ -30,9 +31,12 @@ from services.framework.plugins.node_declared_features.plugin import NodeDeclare
 from services.framework.plugins.node_name.plugin import NodeName
 from services.framework.plugins.node_ports.plugin import NodePorts
 from services.framework.plugins.node_resources.plugin import (
-    NodeResourcesBalanceChange,
     NodeResourcesBalancedAllocation,
     NodeResourcesFit,
+)
+from services.framework.plugins.node_resources.served_by_devices import (
+    NodeResourcesBalanceWithDevices,
+    NodeResourcesFitWithDevices,
 )
 from services.framework.plugins.node_unschedulable.plugin import NodeUnschedulable
 from services.framework.plugins.node_volume_limits.plugin import NodeVolumeLimits
@@ -53,6 +57,7 @@ from services.framework.preemption.batch_dry_run import CandidateSampling
 from services.framework.preemption.outcome import NarrowCandidates, no_extenders
 from services.framework.preemption.rules import PreemptionRules
 from services.framework.profile import ALL, ExtensionPoint, PluginSet, PluginSetting, Profile
+from services.kube.devices import MatchDevice
 
 Registry = Mapping[str, Callable[..., Plugin]]
 """What makes each plugin, by name: called with the profile's arguments where it has some."""
@@ -137,7 +142,8 @@ CHANGED_IN_V1_36: Registry = MappingProxyType(
             VolumeRestrictionsByName,
             InterPodAffinityKeepingSelectors,
             ScoredDynamicResources,
-            NodeResourcesBalanceChange,
+            NodeResourcesFitWithDevices,
+            NodeResourcesBalanceWithDevices,
             NodeDeclaredFeatures,
         )
     }
@@ -173,3 +179,18 @@ def with_preemption(
         )
 
     return {name: make, **registry}
+
+
+_SELECTING = (DynamicResources, NodeResourcesFitWithDevices, NodeResourcesBalanceWithDevices)
+
+
+def with_selectors(registry: Registry, matches: MatchDevice | None) -> Registry:
+    """Return `registry` with the plugins that select devices by `matches`."""
+    if matches is None:
+        return registry
+    made = {
+        name: partial(make, matches=matches)
+        for name, make in registry.items()
+        if isinstance(make, type) and issubclass(make, _SELECTING)
+    }
+    return {**registry, **made}

@@ -20,7 +20,7 @@ v1.16 pkg/scheduler/core/generic_scheduler.go, selectVictimsOnNode, pickOneNodeF
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum, auto
 from typing import NamedTuple, Protocol
 
@@ -100,6 +100,14 @@ class DryRun(Protocol):
         """
 
 
+def _named(refusal: Status) -> Status:
+    """Return a filter's refusal; an error names its plugin, as upstream's framework writes it."""
+    if refusal.code is not Code.ERROR:
+        return refusal
+    reason = f'running "{refusal.plugin}" filter plugin: {refusal.message}'
+    return replace(refusal, reasons=(reason,))
+
+
 def select_victims(
     pod: Pod,
     node: str,
@@ -122,7 +130,7 @@ def select_victims(
         return NonCandidate(node=node, refusal=NO_VICTIMS_FOUND)
     refusal = dry_run.refusal()
     if refusal is not None:
-        return NonCandidate(node=node, refusal=refusal)
+        return NonCandidate(node=node, refusal=_named(refusal))
     ranked = most_important_first(potential, now_ns=now_ns)
     split = rules.budgets.split(ranked, budgets)
     violating, spared = _reprieve(dry_run, split.violating)

@@ -20,6 +20,7 @@ from services.framework.preemption.candidates import (
     Picked,
 )
 from services.framework.status import Code
+from services.kube.devices import FreedClaims
 from services.kube.pod import Pod
 from services.kube.workloads import PodDisruptionBudget
 
@@ -63,6 +64,7 @@ class Nomination:
     cleared_nominations: tuple[Pod, ...]
     clears_last: bool
     reprieved: tuple[Pod, ...]
+    freed: FreedClaims | None = None
 
     @property
     def budget_violations(self) -> int:
@@ -96,6 +98,7 @@ class CannotHelp:
     message: str
     clear_nomination: bool
     is_error: bool = False
+    freed: FreedClaims | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +135,9 @@ class FailedCycle(Protocol):
 
     def prepared(self, plugin: str) -> bool:
         """Return whether a plugin's PreFilter ran, or an earlier one had refused the pod before."""
+
+    def refused_by(self, plugin: str, reason: str) -> Sequence[str]:
+        """Return the nodes that a plugin refused for that reason alone."""
 
     def node_count(self) -> int:
         """Return how many nodes the snapshot has."""

@@ -16,6 +16,7 @@ from services.framework.columns.kernels import NO_GROUP, Int8s, Int32s
 from services.framework.plugin import PreFiltered
 from services.framework.preemption.outcome import CannotHelp, Nomination
 from services.framework.status import Code, Status
+from services.kube.devices import FreedClaims
 from services.kube.value import value
 
 NO_NODES_TEXT = "no nodes available to schedule pods"
@@ -129,6 +130,7 @@ class Diagnosis:
             nominated_node_name=outcome.node if isinstance(outcome, Nomination) else nominated,
             nomination=outcome if isinstance(outcome, Nomination) else None,
             reasons=reasons,
+            freed=None if outcome is None else outcome.freed,
         )
 
 
@@ -137,8 +139,8 @@ class Refused:
     """The pod is unschedulable: no node fits, or Reserve, Permit, PreBind or Bind refused it.
 
     `message` is kube-scheduler's. `nominated_node_name` is what to write to the status: "" clears
-    it, None leaves it alone. `reasons` are the plugins' reasons with their number of nodes, most
-    frequent first.
+    it, None leaves it alone. `freed` are claims for devices that are given back. `reasons` are the
+    plugins' reasons with their number of nodes, most frequent first.
     """
 
     message: str
@@ -148,6 +150,7 @@ class Refused:
     nominated_node_name: str | None = None
     nomination: Nomination | None = None
     reasons: Sequence[tuple[str, int]] = ()
+    freed: FreedClaims | None = None
 
 
 def refused_when_assumed(status: Status) -> Refused:

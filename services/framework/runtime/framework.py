@@ -10,8 +10,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from services.framework.plugin import (
+    NOTHING_PLANNED,
     BindPlugin,
+    ClaimsPlugin,
     PermitPlugin,
+    PlannedClaims,
     Plugin,
     PodColumnsPlugin,
     PostBindPlugin,
@@ -22,6 +25,7 @@ from services.framework.plugin import (
     QueueSortPlugin,
     ReservePlugin,
     Scope,
+    SnapshotPlugin,
 )
 from services.framework.plugins.in_tree import DEFAULT_PROFILE, IN_TREE, SERVED, Registry
 from services.framework.preemption.candidates import TieBreak
@@ -38,6 +42,7 @@ from services.framework.runtime.profile_plugins import (
 from services.framework.runtime.verdicts import Verdicts
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SKIPPED, SUCCESS, Code, Status
+from services.kube.devices import ClaimChanges, FreedClaims
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector
 
@@ -107,7 +112,10 @@ class Framework:
             has_out_of_tree=self._has_out_of_tree,
             checks=raisers(self.plugins),
         )
+        self._claims = [plugin for plugin in self._reserves if isinstance(plugin, ClaimsPlugin)]
         for plugin in self.plugins:
+            if isinstance(plugin, SnapshotPlugin):
+                plugin.begin(snapshot)
             if isinstance(plugin, PodColumnsPlugin):
                 snapshot.follow(plugin.name, plugin)
 
@@ -146,12 +154,14 @@ class Framework:
         Otherwise all have refused: the last one's outcome, with the messages of all.
         """
         refused: list[CannotHelp] = []
+        freed: FreedClaims | None = None
         for plugin in self.post_filters:
             outcome = plugin.post_filter(pod, cycle, tie_break=tie_break, now_ns=now_ns)
+            freed = freed or outcome.freed
             if isinstance(outcome, Nomination) or outcome.is_error:
-                return outcome
+                return replace(outcome, freed=freed)
             refused.append(outcome)
-        return _together(refused) if refused else None
+        return replace(_together(refused), freed=freed) if refused else None
 
     def selector_for_hints(self, pod: Pod, plugins: Iterable[str]) -> LabelSelector | None:
         """Return the selector that hints of `plugins`, which refused the pod, need of it."""
@@ -184,6 +194,22 @@ class Framework:
             return None
         self.unreserve(pod, row)
         return NotBound(status, in_binding)
+
+    def planned_claims(self, pod: Pod, row: int) -> PlannedClaims | None:
+        """Return what a binding would change of the pod's claims for devices; None: it has none."""
+        for plugin in self._claims:
+            planned = plugin.planned(pod, row, self.snapshot)
+            if planned != NOTHING_PLANNED:
+                return planned
+        return None
+
+    def claim_changes(self, pod: Pod) -> ClaimChanges | None:
+        """Return what was changed of a reserved pod's claims for devices, None where nothing."""
+        for plugin in self._claims:
+            changes = plugin.changed(pod)
+            if changes is not None:
+                return changes
+        return None
 
     def reserve(self, pod: Pod, row: int) -> Status | None:
         """Run Reserve; the first refusal, or None."""

@@ -201,8 +201,9 @@ class UnpreparedFilter(FilterPlugin[None]):
     scope = Scope.NODE
     can_fail = True
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, text: str) -> None:
         self.name = name  # type: ignore[misc]  # each replaces another plugin
+        self._text = text
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
         """Return one key: the failure is the same for every pod."""
@@ -222,8 +223,7 @@ class UnpreparedFilter(FilterPlugin[None]):
 
     def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - one status only
         """Return the error of a Filter whose state is missing in upstream's CycleState."""
-        reason = f'error reading "PreFilter{self.name}" from cycleState: not found'
-        return Status(code=Code.ERROR, plugin=self.name, reasons=(reason,))
+        return Status(code=Code.ERROR, plugin=self.name, reasons=(self._text,))
 
 
 class NothingToScore(ScorePlugin[None]):

@@ -1065,6 +1065,19 @@ class FitError:
         """Return whether a plugin's PreFilter ran, or an earlier one had refused the pod before."""
         return plugin in self.cached.equivalence.pre_filter_ran
 
+    def refused_by(self, plugin: str, reason: str) -> Sequence[str]:
+        """Return the nodes that a plugin refused for that reason alone."""
+        groups = [
+            number
+            for number, group in enumerate(self.diagnosis.groups)
+            if group.status.plugin == plugin and group.status.reasons == (reason,)
+        ]
+        if not groups or self.diagnosis.pre_filter is not None:
+            return ()
+        listed = self.cached.snapshot.rows_in_order()
+        rows = listed[np.isin(self.diagnosis.group_of[listed], groups)]
+        return [self.cached.snapshot.name(row) for row in rows.tolist()]
+
     def node_count(self) -> int:
         """Return how many nodes the snapshot has."""
         return self.cached.snapshot.node_count
@@ -1514,7 +1527,9 @@ def _filter_column(
     if plugin.name in prepared:
         return prepared[plugin.name]
     if plugin.needs_pre_filter:
-        return cache.filter(UnpreparedFilter(plugin.name), "unprepared", pod)
+        return cache.filter(
+            UnpreparedFilter(plugin.name, plugin.unprepared_text), "unprepared", pod
+        )
     key = plugin.filter_key(pod, snapshot)
     return None if key is None else cache.filter(plugin, key, pod)
 
@@ -1536,7 +1551,7 @@ def active_scores(
             )
         elif key is not None:
             columns.append((weighted.weight, cache.score(plugin, key, pod)))
-        elif name not in prepared and plugin.has_pre_score:
+        elif name not in prepared:
             nothing = NothingToScore(name)
             columns.append((weighted.weight, cache.score(nothing, "nothing", pod)))
     return ActiveScores(

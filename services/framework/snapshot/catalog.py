@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from services.framework.snapshot.devices import DEVICE_KINDS, DeviceObject, Devices
+from services.kube.devices import DeviceClass, ResourceClaim, ResourceSlice
 from services.kube.pod import EMPTY, Pod
 from services.kube.storage import (
     CsiDriver,
@@ -136,6 +138,7 @@ CatalogObject = (
     | VolumeAttachment
     | CsiDriver
     | CsiStorageCapacity
+    | DeviceObject
 )
 
 
@@ -143,7 +146,8 @@ class Catalog:
     """The objects by kind; namespaced ones by "namespace/name", others by their name.
 
     `namespace_epoch`, `workload_epoch` and `storage_epoch` grow with each change of their group.
-    `has_workloads` says whether there is any service or controller.
+    `has_workloads` says whether there is any service or controller. `devices` holds slices, classes
+    and claims of devices.
     """
 
     __slots__ = (
@@ -154,6 +158,7 @@ class Catalog:
         "classes",
         "csi_drivers",
         "csi_nodes",
+        "devices",
         "has_workloads",
         "namespace_epoch",
         "namespaces",
@@ -176,6 +181,7 @@ class Catalog:
         self.attachments: dict[str, VolumeAttachment] = {}
         self.csi_drivers: dict[str, CsiDriver] = {}
         self.capacities: dict[str, CsiStorageCapacity] = {}
+        self.devices = Devices()
         self.has_workloads = False
         self.namespace_epoch = self.workload_epoch = self.storage_epoch = 0
 
@@ -195,6 +201,8 @@ class Catalog:
     def held(self, kind: str, namespace: str, name: str) -> CatalogObject | None:
         """Return an object by its kind, such as "Namespace", None for an unknown one."""
         key = f"{namespace}/{name}" if namespace else name
+        if kind in DEVICE_KINDS:
+            return self.devices.held(kind, key)
         if kind in _CONTROLLERS:
             return self._controllers[ControllerKind(kind)].get(key)
         place = _SHELVES.get(_VALUE_OF.get(kind, kind))
@@ -203,6 +211,9 @@ class Catalog:
 
     def put(self, value: CatalogObject) -> None:
         """Add an object, or replace the one of its name; an equal one changes nothing."""
+        if isinstance(value, DeviceClass | ResourceClaim | ResourceSlice):
+            self.devices.put(value)
+            return
         namespace = getattr(value, "namespace", None)
         key = value.name if namespace is None else f"{namespace}/{value.name}"
         if isinstance(value, Controller):
@@ -218,7 +229,9 @@ class Catalog:
     def remove(self, kind: str, namespace: str, name: str) -> None:
         """Remove an object of a kind such as "Namespace"; an unknown one is ignored."""
         key = f"{namespace}/{name}" if kind in _NAMESPACED else name
-        if kind in _CONTROLLERS:
+        if kind in DEVICE_KINDS:
+            self.devices.remove(kind, key)
+        elif kind in _CONTROLLERS:
             self._controllers[ControllerKind(kind)].pop(key, None)
             self._advance("workload_epoch")
         elif (place := _SHELVES.get(_VALUE_OF.get(kind, kind))) is not None:
@@ -235,7 +248,12 @@ class Catalog:
 
 
 _CONTROLLERS = frozenset(kind.value for kind in ControllerKind)
-_NAMESPACED = _CONTROLLERS | {"Service", "PersistentVolumeClaim", "CSIStorageCapacity"}
+_NAMESPACED = _CONTROLLERS | {
+    "Service",
+    "PersistentVolumeClaim",
+    "CSIStorageCapacity",
+    "ResourceClaim",
+}
 _VALUE_OF = {
     "CSINode": "CsiNode",
     "CSIDriver": "CsiDriver",

@@ -19,6 +19,7 @@ import numpy as np
 from services.framework.columns import kernels
 from services.framework.columns.columns import ChangeLog, Columns, Int64s, RowLayout, Rows
 from services.framework.snapshot.catalog import Catalog, Nominations
+from services.framework.snapshot.devices import PoolName
 from services.framework.snapshot.node_indexes import Images, NodeTree, TaintClasses, Topologies
 from services.framework.snapshot.pod_classes import ClassCountsByKey, PodClasses
 from services.framework.snapshot.pod_load import PodLoad, PodLoads
@@ -41,6 +42,7 @@ class PodFollower(Protocol):
 class Snapshot:
     """The cluster in the scheduler's view; see the module's docstring.
 
+    `now_ns` is the time of the attempt, ns since the Unix epoch, for what ends after a time.
     `affine_pods` counts the assigned and assumed pods with pod affinity or anti-affinity. With
     `pod_level_resizes` the requests of a pod as a whole follow a resize in place, as in v1.36.
     """
@@ -52,6 +54,8 @@ class Snapshot:
         self.row_log = ChangeLog()
         self.images = Images()
         self.catalog = Catalog()
+        self.catalog.devices.changed = self._note_devices
+        self.now_ns = 0
         self.nominations = Nominations(self._note_nomination)
         self.taints = TaintClasses()
         self.affine_pods = 0
@@ -105,6 +109,7 @@ class Snapshot:
             catalog.namespace_epoch,
             catalog.workload_epoch,
             catalog.storage_epoch,
+            catalog.devices.version,
         )
 
     @property
@@ -368,6 +373,15 @@ class Snapshot:
         row = self._rows.by_name.get(node_name)
         if row is not None:
             self.row_log.note(row)
+
+    def _note_devices(self, pool: PoolName | None) -> None:
+        """Note the nodes that reach a pool as changed, as if pods had come to them or gone."""
+        name = None if pool is None else self.catalog.devices.slices.node_of_pool(pool)
+        if name is None:
+            for row in self.columns.rows.tolist():
+                self.touch(row)
+        elif (row := self.row(name)) is not None:
+            self.touch(row)
 
     def _take_row(self, name: str) -> int:
         row = self._rows.take(name)

@@ -85,7 +85,8 @@ class QueuedPod(NamedTuple):
     everything outside status, resourceVersion and generation. Only an update compares digests, of
     its two versions; elsewhere it may be empty. `spread_selector` selects the pods that a profile's
     default spread constraints counted when they refused this one; None if they did not, or if
-    the scheduler did not send it.
+    the scheduler did not send it. `claim_names` are those of its ResourceClaims made from
+    templates, by the pod's names for them.
     """
 
     uid: str
@@ -100,6 +101,7 @@ class QueuedPod(NamedTuple):
     labels: Mapping[str, str] = _NO_LABELS
     spec: PodSpec | None = None
     spread_selector: LabelSelector | None = None
+    claim_names: tuple[tuple[str, str | None], ...] = ()
 
     @property
     def key(self) -> PodKey:

@@ -65,6 +65,7 @@ def pod_from_message(message: pod_pb2.Pod, interner: PodSpecInterner, *, field: 
         conditions=fields.conditions(status.conditions),
         container_resources=fields.container_resources(status, f"{field}.status"),
         pod_resources=fields.pod_resources(status, f"{field}.status"),
+        claim_names=fields.claim_names(status),
         creation_ns=fields.time_ns(meta.creation_timestamp),
         start_time_ns=fields.optional_time_ns(status, "start_time"),
         deletion_ns=fields.optional_time_ns(meta, "deletion_timestamp"),

@@ -337,5 +337,15 @@ def pod_resources(status: pod_pb2.PodStatus, field: str) -> ContainerResources |
     )
 
 
+def claim_names(status: pod_pb2.PodStatus) -> tuple[tuple[str, str | None], ...]:
+    """Return the ResourceClaims made for a pod, by the pod's names for them."""
+    if not status.resource_claim_statuses:
+        return ()
+    return tuple(
+        (claim.name, optional(claim, "resource_claim_name"))
+        for claim in status.resource_claim_statuses
+    )
+
+
 def _pairs(quantities: Mapping[str, str], field: str) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(resources(quantities, field).items()))

@@ -58,6 +58,8 @@ def pod_to_message(pod: Pod) -> pod_pb2.Pod:
     put_all(pod.container_resources, message.status.container_statuses)
     if pod.pod_resources is not None:
         _put_status_resources(pod.pod_resources, message.status)
+    for name, claim_name in pod.claim_names:
+        message.status.resource_claim_statuses.add(name=name, resource_claim_name=claim_name)
     return message
 
 
@@ -66,6 +68,14 @@ def pod_spec_to_message(spec: PodSpec, *, node_name: str = "") -> pod_pb2.PodSpe
     gates = [pod_pb2.PodSchedulingGate(name=name) for name in spec.scheduling_gates]
     message = pod_pb2.PodSpec(node_name=node_name, scheduling_gates=gates)
     put(spec, message)
+    for claim in spec.device_claims:
+        # The name of a template is not kept: whose claim it is, the pod's status says.
+        template = "" if claim.from_template else None
+        message.resource_claims.add(
+            name=claim.name,
+            resource_claim_name=claim.claim_name,
+            resource_claim_template_name=template,
+        )
     if spec.resources is not None:
         message.resources.requests.update(quantities(spec.resources))
         message.resources.SetInParent()

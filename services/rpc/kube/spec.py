@@ -13,6 +13,7 @@ from services.kube.pod import (
     Container,
     ContainerPort,
     NodeAffinity,
+    PodClaim,
     PodSpec,
     PreferredSchedulingTerm,
 )
@@ -123,6 +124,14 @@ def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> P
         termination_grace_period_s=fields.optional(message, "termination_grace_period_seconds"),
         host_network=message.host_network,
         host_users=fields.optional(message, "host_users"),
+        device_claims=tuple(
+            PodClaim(
+                name=claim.name,
+                claim_name=fields.optional(claim, "resource_claim_name"),
+                from_template=claim.HasField("resource_claim_template_name"),
+            )
+            for claim in message.resource_claims
+        ),
     )
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 from services.framework.preemption.outcome import Nomination
 from services.framework.runtime.diagnosis import Refused
 from services.framework.snapshot.catalog import NominatedPlace
+from services.kube.devices import ClaimChanges
 from services.kube.pod import Pod
 from services.kube.value import value
 from services.scheduler.core.queueing.steps import Head, QueueStep
@@ -82,7 +83,7 @@ class Decision:
 
     `nominated_before` and `choice_mark` restore the nomination and the host choice on undo.
     `phases_ns` is what a stopwatch measured, by extension point. `warnings` are failures that were
-    ignored.
+    ignored. `claims` is what a binding changes of claims for devices, None where nothing.
     """
 
     head: Head
@@ -93,6 +94,7 @@ class Decision:
     choice_mark: int = 0
     phases_ns: Mapping[str, int] = field(default_factory=lambda: NOT_MEASURED)
     warnings: tuple[str, ...] = ()
+    claims: ClaimChanges | None = None
 
     @property
     def bound_pod(self) -> Pod:

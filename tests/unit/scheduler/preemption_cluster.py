@@ -26,6 +26,10 @@ class Cluster:
     codes: Mapping[str, Code] = field(default_factory=dict)
     gone: frozenset[str] = frozenset()
 
+    def refused_by(self, plugin: str, reason: str) -> Sequence[str]:  # noqa: ARG002 - as in the protocol
+        """Name no node: no plugin's reasons are read here."""
+        return ()
+
     def node_count(self) -> int:
         """Count the nodes."""
         return len(self.allocatable)

@@ -19,14 +19,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from services.framework.plugins.dynamic_resources.capacity import Amounts, consumed_by, fits, nano
+from services.framework.plugins.dynamic_resources.capacity import consumed_by, fits, nano
 from services.framework.plugins.dynamic_resources.constraints import Constraint, make_constraint
 from services.framework.plugins.dynamic_resources.pools import (
     Pool,
-    Slices,
     pools_by_all_slices,
     pools_by_nodes_slices,
 )
+from services.framework.snapshot.devices import Amounts, InUse, Slices
 from services.kube.devices import (
     RESULTS_MAX,
     AllocatedConfiguration,
@@ -68,6 +68,7 @@ class TooManySteps(Exception):  # noqa: N818 - a refusal of one node, not an err
 class AllocatorRules:
     """What differs between versions.
 
+    extended_resources: whether devices serve extended resources of a class.
     partitionable, capacities, tainted, conditions: whether counters, consumable capacity, taints
     and binding conditions are on. all_slices: a pool is complete where all slices are there.
     refuses_invalid: an invalid pool is passed over, and refuses the node where nothing else fits;
@@ -76,6 +77,7 @@ class AllocatorRules:
     config_names_requests: configuration of a class names its requests.
     """
 
+    extended_resources: bool = False
     admin_access: bool = True
     alternatives: bool = True
     partitionable: bool = False
@@ -96,6 +98,7 @@ class AllocatorRules:
 
 V1_34 = AllocatorRules()
 V1_36 = AllocatorRules(
+    extended_resources=True,
     partitionable=True,
     capacities=True,
     tainted=True,
@@ -105,55 +108,6 @@ V1_36 = AllocatorRules(
     keeps_alternative=True,
     config_names_requests=True,
 )
-
-
-@dataclass(slots=True)
-class InUse:
-    """What allocated claims have.
-
-    devices: those that one claim each has. shared: those that claims share, with the number of
-    shares, and `consumed`, the amounts of their capacities that are taken.
-    """
-
-    devices: dict[DeviceId, int] = field(default_factory=dict)
-    shared: dict[DeviceId, int] = field(default_factory=dict)
-    consumed: dict[DeviceId, Amounts] = field(default_factory=dict)
-
-    def change(self, allocation: Allocation, sign: int, *, shares: bool) -> list[DeviceId]:
-        """Count a claim's devices (sign 1) or take them out (-1); return those that are concerned.
-
-        Devices that were given for administration are not in use. shares: whether shares count
-        apart (DRAConsumableCapacity).
-        Source: kubernetes v1.36 plugins/dynamicresources/allocateddevices.go,
-        foreachAllocatedDevice.
-        """
-        changed = []
-        for device in allocation.devices:
-            if device.admin_access:
-                continue
-            changed.append(device.id)
-            if not shares or device.share_id is None:
-                _count(self.devices, device.id, sign)
-                continue
-            _count(self.shared, device.id, sign)
-            amounts = self.consumed.setdefault(device.id, {})
-            for name, text in device.consumed:
-                amounts[name] = amounts.get(name, 0) + sign * nano(text)
-            if device.id not in self.shared or not amounts:
-                del self.consumed[device.id]
-        return changed
-
-    def has(self, device: DeviceId) -> bool:
-        """Return whether any claim has the device or a share of it."""
-        return device in self.devices or device in self.shared
-
-
-def _count(counts: dict[DeviceId, int], device: DeviceId, sign: int) -> None:
-    number = counts.get(device, 0) + sign
-    if number:
-        counts[device] = number
-    else:
-        counts.pop(device, None)
 
 
 Classes = Mapping[str, DeviceClass]

@@ -11,8 +11,6 @@ from collections.abc import Mapping
 from services.kube.devices import DeviceCapacity, RequestPolicy
 from services.kube.quantity import NANO, Format, Quantity, parse
 
-Amounts = dict[str, int]
-"""Amounts in 1e-9 units, by capacity."""
 Requested = Mapping[str, str]
 
 

@@ -1,24 +1,44 @@
-"""DynamicResources for pods without resource claims; claims for devices are not supported.
+"""DynamicResources: a node must reach, or have free, the devices that the pod's claims request.
 
-Every pod is treated as one without claims: PreFilter skips it. PostFilter runs before preemption's
-and has nothing to deallocate; it fails where an earlier plugin refused the pod before this plugin's
-PreFilter ran, and then preemption does not run. From v1.36 on it scores, too: 0 for every node
-where no alternative of a request was chosen.
+PreFilter looks the claims up, and refuses a pod of which one cannot be used. Filter asks the
+allocator on each node for what is not allocated yet, and keeps the answer; Reserve takes it on the
+chosen node, in the scheduler's own view, and PreBind reserves all claims for the pod. PostFilter
+gives back a claim whose devices are out of reach, unless another pod uses it; preemption never
+frees devices, since every refusal is unresolvable. From v1.36 on extended resources that a class
+serves are claimed likewise, by a claim that the scheduler makes, and nodes are scored by how early
+an alternative of each request was taken.
 
-Source: kubernetes v1.34 plugins/dynamicresources/dynamicresources.go, PreFilter, PostFilter; v1.36
-the same file, Score.
+What was found on a node stands until its devices, the node, or the pods on it change
+(`Snapshot.touch`); pods whose claims request the same share it.
+
+A claim's allocation is complete as soon as the pod is assumed: bindings take no time here, so that
+no claim is "in the process of being allocated". Where upstream takes a random claim in PostFilter,
+the first is taken.
+
+Source: kubernetes v1.34 and v1.36 plugins/dynamicresources/dynamicresources.go, PreFilter, Filter,
+PostFilter, Reserve, PreBind, computeScore; extendeddynamicresources.go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import ClassVar
+from weakref import WeakValueDictionary
+
+import orjson
 
 from services.config.strict import checked
 from services.framework.arguments import Arguments
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import (
+    NOTHING_PLANNED,
+    ClaimsPlugin,
     FilterPlugin,
+    Normalization,
+    Plain,
+    PlannedClaims,
     PostFilterPlugin,
     PreBindPlugin,
     PreEnqueuePlugin,
@@ -26,16 +46,64 @@ from services.framework.plugin import (
     ReservePlugin,
     Scope,
     ScorePlugin,
+    SnapshotPlugin,
+    StatefulPlugin,
 )
+from services.framework.plugins.dynamic_resources import extended
+from services.framework.plugins.dynamic_resources.allocator import (
+    V1_34,
+    V1_36,
+    AllocationError,
+    AllocatorRules,
+    Chosen,
+    InvalidPools,
+    TooManySteps,
+    allocate,
+)
+from services.framework.plugins.dynamic_resources.pod_claims import (
+    EXTENDED,
+    ClaimsKey,
+    ClaimState,
+    NodeResult,
+    PreparedClaims,
+    UnusableClaim,
+    claims_of,
+    is_late,
+    is_ready,
+    problem_of,
+)
+from services.framework.plugins.dynamic_resources.pools import Pool
 from services.framework.preemption.candidates import TieBreak
 from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle
+from services.framework.snapshot.devices import Devices, Slices, no_selectors
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
+from services.kube.devices import (
+    FINALIZER,
+    Allocation,
+    ClaimChanges,
+    Consumer,
+    FreedClaims,
+    MatchDevice,
+    ResourceClaim,
+)
+from services.kube.node import Node
 from services.kube.pod import Pod
+from services.typed import Reading, write
 
 NOTHING_TO_DEALLOCATE = "no new claims to deallocate"
 NOT_PREPARED = "not found"
+NOT_AVAILABLE = "resourceclaim not available on the node"
+_NOT_ALLOCATED = "cannot allocate all claims"
+_LEFT_OVER = "cannot schedule extended resource claim"
+_NOT_FOUND_FOR_NODE = "claim allocation not found for node"
+_KEPT = 256
+"""Pods whose reservations are kept before those that the world has confirmed are looked for."""
+_Change = tuple[ResourceClaim | None, ResourceClaim]
+"""A claim before (None: there was none) and after a reservation."""
+_ALTERNATIVES_MAX = 8
+"""Alternatives that a request can have (FirstAvailableDeviceRequestMaxSize)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,77 +113,406 @@ class _Fields:
 
 @checked.register
 def _(_args: _Fields) -> None:
-    """Nothing of them is served."""
+    """Nothing of them is served: a search ends by its steps."""
 
 
 class DynamicResources(
-    PreEnqueuePlugin, FilterPlugin[None], PostFilterPlugin, ReservePlugin, PreBindPlugin
+    PreEnqueuePlugin,
+    FilterPlugin[PreparedClaims],
+    PostFilterPlugin,
+    ReservePlugin,
+    PreBindPlugin,
+    ClaimsPlugin,
+    SnapshotPlugin,
+    StatefulPlugin,
 ):
-    """Lets every pod pass."""
+    """DynamicResources of v1.34; `matches` evaluates the expressions of selectors.
+
+    Without it pods are scheduled as if they had no claims: where a cluster's devices are not known.
+    """
 
     name = "DynamicResources"
     arguments = Arguments(kind=_Fields, has_effect=False)
-    scope = Scope.NODE
+    scope = Scope.PODS
     needs_pre_filter = True
+    can_fail = True
+    keys_follow_pod = True
     follows_from_class = True
+    rules: ClassVar[AllocatorRules] = V1_34
+    not_owner: ClassVar[str] = (
+        "ResourceClaim {claim} was not created for pod {pod} (pod is not owner)"
+    )
 
-    def pre_enqueue(self, pod: Pod) -> Status | None:  # noqa: ARG002 - no claims
+    def __init__(self, _args: _Fields | None = None, *, matches: MatchDevice | None = None) -> None:
+        self._matches = matches or no_selectors
+        self._ignores_claims = matches is None
+        self._snapshot = Snapshot()
+        self._prepared: WeakValueDictionary[ClaimsKey, PreparedClaims] = WeakValueDictionary()
+        self._pools: dict[str, tuple[Slices, Node, tuple[Pool, ...]]] = {}
+        self._changes: dict[str, ClaimChanges] = {}
+        self._failures: dict[str, Status | None] = {}
+        self._before: dict[str, list[_Change]] = {}
+
+    @property
+    def unprepared_text(self) -> str:
+        return NOT_PREPARED
+
+    def begin(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def pre_enqueue(self, pod: Pod) -> Status | None:  # noqa: ARG002 - PreFilter refuses it
         return None
 
-    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        return None
+    def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
+        """Return what the verdicts about the pod's claims follow from, None without any."""
+        return self._key(pod, snapshot)[0] if self._has_claims(pod, snapshot) else None
 
-    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[None]:  # noqa: ARG002 - unused
-        return PreFiltered(data=None)
+    def _has_claims(self, pod: Pod, snapshot: Snapshot) -> bool:
+        """Return whether the pod has claims that are looked at, or wants extended resources."""
+        if self._ignores_claims:
+            return False
+        return bool(pod.spec.device_claims) or self._wants_devices(pod, snapshot.catalog.devices)
 
-    def filter_node(self, data: None, view: NodeView) -> int:  # noqa: ARG002 - every node
-        return 0
+    def _wants_devices(self, pod: Pod, devices: Devices) -> bool:
+        """Return whether devices may serve extended resources of the pod."""
+        return (
+            self.rules.extended_resources
+            and bool(devices.classes)
+            and extended.served(pod.spec, devices)
+        )
 
-    def filter(self, data: None, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:  # noqa: ARG002 - every row
-        codes[rows] = 0
+    def _key(
+        self, pod: Pod, snapshot: Snapshot
+    ) -> tuple[ClaimsKey | None, tuple[ResourceClaim, ...]]:
+        devices = snapshot.catalog.devices
+        try:
+            claims = claims_of(pod, devices, self.not_owner)
+        except UnusableClaim as error:
+            return ClaimsKey(problem=str(error)), ()
+        wants_devices = self._wants_devices(pod, devices)
+        if not claims and not wants_devices:
+            return None, ()
+        states = []
+        for claim in claims:
+            if claim.allocation is None:
+                problem, is_error = problem_of(claim, devices)
+                if problem:
+                    return ClaimsKey(problem=problem, is_error=is_error), claims
+                states.append(ClaimState(claim.spec))
+            else:
+                late = self.rules.conditions and is_late(claim, snapshot.now_ns)
+                states.append(ClaimState(None, claim.allocation.node_selector, late))
+        left_over = extended.left_over(pod, devices) if wants_devices else None
+        key = ClaimsKey(
+            states=tuple(states),
+            extended=pod.spec if wants_devices else None,
+            is_stale=left_over is not None and bool(left_over.spec.requests),
+            class_version=devices.class_version,
+        )
+        return key, claims
 
-    def filter_status(self, data: None, code: int) -> Status:  # noqa: ARG002 - never refuses
-        return Status(code=Code.SUCCESS, plugin=self.name)
+    def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[PreparedClaims]:
+        """Look up the claims; refuse the pod for one that cannot be used."""
+        prepared = self._prepare(pod, snapshot)
+        key = prepared.key
+        if not key.problem:
+            return PreFiltered(data=prepared)
+        code = Code.ERROR if key.is_error else Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        refusal = Status(code=code, plugin=self.name, reasons=(key.problem,))
+        return PreFiltered(data=prepared, refusal=refusal)
+
+    def _prepare(self, pod: Pod, snapshot: Snapshot) -> PreparedClaims:
+        key, claims = self._key(pod, snapshot)
+        key = key or ClaimsKey()
+        prepared = self._prepared.get(key)
+        if prepared is None:
+            prepared = self._prepared[key] = PreparedClaims(key=key, claims=claims)
+        return prepared
+
+    def filter_node(self, data: PreparedClaims, view: NodeView) -> int:
+        """Return the code of one node, which pods that come or go there do not change."""
+        return self._judged(data, view.node, view.snapshot).code
+
+    def filter(self, data: PreparedClaims, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
+        for row in rows[snapshot.columns.alive[rows]].tolist():
+            result = data.results[row] = self._judged(data, snapshot.node(row), snapshot)
+            codes[row] = result.code
+
+    def filter_status(self, data: PreparedClaims, code: int) -> Status:
+        kind, text = data.texts[code - 1]
+        return Status(code=kind, plugin=self.name, reasons=(text,))
+
+    def _judged(self, data: PreparedClaims, node: Node, snapshot: Snapshot) -> NodeResult:
+        """Return what Filter finds on a node. Source: Filter."""
+        key, devices = data.key, snapshot.catalog.devices
+        refused = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        result = NodeResult()
+        to_allocate = [claim for claim in data.claims if claim.allocation is None]
+        if key.extended is not None:
+            if key.is_stale:
+                return NodeResult(code=data.code_of(refused, _LEFT_OVER))
+            missing = extended.on_node(key.extended, node, devices)
+            if missing.is_short:
+                return NodeResult(code=data.code_of(refused, "cannot fit resource"))
+            if not missing.amounts and not key.states:
+                return result
+            result.requests, result.mappings = extended.requests_of(
+                key.extended, missing.amounts, devices
+            )
+            claim = ResourceClaim(namespace="", name=EXTENDED)
+            to_allocate.append(extended.with_requests(claim, result.requests))
+        available = all(
+            not state.is_late
+            and (state.nodes is None or state.nodes.matches(node.labels, node.name))
+            for state in key.states
+            if state.spec is None
+        )
+        if to_allocate:
+            try:
+                result.chosen = self._allocated(to_allocate, node, devices)
+            except AllocationError as error:
+                return NodeResult(code=data.code_of(Code.ERROR, str(error)))
+            except InvalidPools as error:
+                return NodeResult(code=data.code_of(refused, str(error)))
+            except TooManySteps:
+                text = "timed out trying to allocate devices"
+                return NodeResult(code=data.code_of(refused, text))
+            if result.chosen is None:
+                return NodeResult(code=data.code_of(refused, _NOT_ALLOCATED))
+        if not available:
+            return NodeResult(code=data.code_of(refused, NOT_AVAILABLE))
+        if result.chosen is not None:
+            result.score = _score(result.chosen)
+        return result
+
+    def _allocated(
+        self, claims: Sequence[ResourceClaim], node: Node, devices: Devices
+    ) -> Chosen | None:
+        return allocate(
+            claims,
+            node,
+            self._pools_of(node, devices),
+            rules=self.rules,
+            classes=devices.classes,
+            in_use=devices.in_use,
+            matches=self._matches,
+        )
+
+    def _pools_of(self, node: Node, devices: Devices) -> tuple[Pool, ...]:
+        slices = devices.slices
+        kept = self._pools.get(node.name)
+        if kept is None or kept[0] is not slices or kept[1] is not node:
+            kept = self._pools[node.name] = (slices, node, self.rules.pools(slices, node))
+        return kept[2]
 
     def post_filter(
         self,
-        pod: Pod,  # noqa: ARG002 - no claims
+        pod: Pod,
         cycle: FailedCycle,
         *,
         tie_break: TieBreak,  # noqa: ARG002 - nothing to choose
         now_ns: int,  # noqa: ARG002 - nothing to time
     ) -> CannotHelp:
-        """Return that there is nothing to deallocate, or that PreFilter never ran."""
-        prepared = cycle.prepared(self.name)
-        text = NOTHING_TO_DEALLOCATE if prepared else NOT_PREPARED
-        return CannotHelp(
-            cause=Cause.NO_CANDIDATE if prepared else Cause.ERROR,
-            reason=text,
-            message=text,
-            clear_nomination=False,
-            is_error=not prepared,
+        """Give back a claim that no node reaches, or say that PreFilter never ran.
+
+        Source: PostFilter.
+        """
+        if not cycle.prepared(self.name):
+            return _cannot_help(NOT_PREPARED, is_error=True)
+        key, claims = None, ()
+        if self._has_claims(pod, self._snapshot):
+            key, claims = self._key(pod, self._snapshot)
+        if key is None or key.problem:
+            return _cannot_help(NOTHING_TO_DEALLOCATE)
+        nodes = [
+            self._snapshot.node(row)
+            for row in map(self._snapshot.row, cycle.refused_by(self.name, NOT_AVAILABLE))
+            if row is not None
+        ]
+        for state, claim in zip(key.states, claims, strict=True):
+            if claim.allocation is None or not _is_free_for(claim, pod):
+                continue
+            if (nodes and state.is_late) or any(
+                state.nodes is not None and not state.nodes.matches(node.labels, node.name)
+                for node in nodes
+            ):
+                freed = FreedClaims(deallocated=(claim.key,))
+                return _cannot_help("deallocation of ResourceClaim completed", freed)
+        left_over = extended.left_over(pod, self._snapshot.catalog.devices)
+        if key.extended is not None and left_over is not None:
+            freed = FreedClaims(deleted=(left_over.key,))
+            return _cannot_help("deletion of ResourceClaim completed", freed)
+        return _cannot_help("still not schedulable")
+
+    def planned(self, pod: Pod, row: int, snapshot: Snapshot) -> PlannedClaims:
+        """Return what Reserve and PreBind write. Source: Reserve, PreBind, bindClaim."""
+        if not self._has_claims(pod, snapshot):
+            return NOTHING_PLANNED
+        key, claims = self._key(pod, snapshot)
+        if key is None or key.problem:
+            return NOTHING_PLANNED
+        prepared = self._prepared.get(key)
+        result = None if prepared is None else prepared.results.get(row)
+        chosen = None if result is None else result.chosen
+        waiting = [claim for claim in claims if claim.allocation is None]
+        if waiting and (chosen is None or not chosen.allocations):
+            return PlannedClaims(changes=ClaimChanges(), failure=self._failure(_NOT_FOUND_FOR_NODE))
+        allocations = iter(() if chosen is None else chosen.allocations)
+        changed = [
+            self._bound(
+                claim, next(allocations) if claim.allocation is None else None, pod, snapshot.now_ns
+            )
+            for claim in claims
+        ]
+        allocation = next(allocations, None)
+        changes = ClaimChanges(
+            claims=tuple(
+                after for before, after in zip(claims, changed, strict=True) if after is not before
+            )
+        )
+        failure: Status | None = None
+        if key.extended is not None and result is not None and allocation is not None:
+            suffix = blake2b(pod.uid.encode(), digest_size=3).hexdigest()[:5]
+            claim = extended.new_claim(pod, f"{pod.name}-extended-resources-{suffix}")
+            claim = extended.with_requests(claim, result.requests or ())
+            created = self._bound(claim, allocation, pod, snapshot.now_ns)
+            changes = replace(changes, created=created, mappings=result.mappings)
+            changed.append(created)
+            if not result.mappings:
+                failure = self._failure(
+                    f"nil or empty request mappings, no update of pod {pod.key} "
+                    "ExtendedResourceClaimStatus"
+                )
+        waits = self.rules.conditions and not all(map(is_ready, changed))
+        return PlannedClaims(
+            changes=replace(changes, waits=waits and failure is None),
+            failure=failure,
+            in_binding=True,
         )
 
-    def reserve(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:  # noqa: ARG002 - no claims
+    def _failure(self, text: str) -> Status:
+        return Status(code=Code.ERROR, plugin=self.name, reasons=(text,))
+
+    def _bound(
+        self, claim: ResourceClaim, allocation: Allocation | None, pod: Pod, now_ns: int
+    ) -> ResourceClaim:
+        """Return a claim as PreBind leaves it: allocated, and reserved for the pod."""
+        if allocation is not None:
+            finalizers = claim.finalizers
+            if FINALIZER not in finalizers:
+                finalizers = (*finalizers, FINALIZER)
+            claim = replace(claim, finalizers=finalizers, allocation=allocation)
+        if claim.is_reserved_for(pod.uid) or claim.allocation is None:
+            return claim
+        if self.rules.conditions and claim.allocation.time_ns is None:
+            claim = replace(claim, allocation=replace(claim.allocation, time_ns=now_ns))
+        consumer = Consumer(name=pod.name, uid=pod.uid)
+        return replace(claim, reserved_for=(*claim.reserved_for, consumer))
+
+    def changed(self, pod: Pod) -> ClaimChanges | None:
+        return self._changes.pop(pod.uid, None)
+
+    def reserve(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:
+        """Take the devices of the pod's claims in the scheduler's own view."""
+        if not self._has_claims(pod, snapshot):
+            return None
+        planned = self.planned(pod, row, snapshot)
+        if planned.failure is not None and not planned.in_binding:
+            return planned.failure
+        devices = snapshot.catalog.devices
+        created = planned.changes.created
+        after = [*planned.changes.claims, *(() if created is None else (created,))]
+        if len(self._before) > _KEPT:
+            self._forget_confirmed(devices)
+        self._before[pod.uid] = [(devices.claims.get(claim.key), claim) for claim in after]
+        for claim in after:
+            devices.put(claim)
+        self._changes[pod.uid] = planned.changes
+        self._failures[pod.uid] = planned.failure
         return None
 
-    def unreserve(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
-        """Give nothing back."""
+    def unreserve(self, pod: Pod, row: int, snapshot: Snapshot) -> None:  # noqa: ARG002 - wherever it was
+        """Restore the claims, unless they have changed since."""
+        self._changes.pop(pod.uid, None)
+        devices = snapshot.catalog.devices
+        for before, after in reversed(self._before.pop(pod.uid, [])):
+            if devices.claims.get(after.key) is not after:
+                continue
+            if before is None:
+                devices.remove("ResourceClaim", after.key)
+            else:
+                devices.put(before)
 
-    def pre_bind(self, pod: Pod, node_name: str) -> Status | None:  # noqa: ARG002 - no claims
-        return None
+    def _forget_confirmed(self, devices: Devices) -> None:
+        """Forget the claims that are not as they were reserved any more."""
+        standing = {
+            uid: [change for change in changes if devices.claims.get(change[1].key) is change[1]]
+            for uid, changes in self._before.items()
+        }
+        self._before = {uid: changes for uid, changes in standing.items() if changes}
+
+    def saved_state(self, snapshot: Snapshot) -> Plain:
+        """Return the claims that are as they were reserved, before and after, by pod."""
+        self._forget_confirmed(snapshot.catalog.devices)
+        saved: Plain = orjson.loads(write(list(self._before.items())))
+        return saved
+
+    def restore_state(self, saved: Plain, snapshot: Snapshot) -> None:
+        """Reserve again what was reserved."""
+        for uid, changes in Reading().read(list[tuple[str, list[_Change]]], saved):
+            self._before[uid] = changes
+            for _, after in changes:
+                snapshot.catalog.devices.put(after)
+
+    def pre_bind(self, pod: Pod, node_name: str) -> Status | None:  # noqa: ARG002 - as it was reserved
+        """Return how the writes fail; devices that drivers make ready are taken for ready."""
+        return self._failures.pop(pod.uid, None)
 
 
-class ScoredDynamicResources(DynamicResources, ScorePlugin[None]):
+def _cannot_help(
+    text: str, freed: FreedClaims | None = None, *, is_error: bool = False
+) -> CannotHelp:
+    return CannotHelp(
+        cause=Cause.ERROR if is_error else Cause.NO_CANDIDATE,
+        reason=text,
+        message=text,
+        clear_nomination=False,
+        is_error=is_error,
+        freed=freed,
+    )
+
+
+def _is_free_for(claim: ResourceClaim, pod: Pod) -> bool:
+    """Return whether no other pod than this may use a claim."""
+    return not claim.reserved_for or [each.uid for each in claim.reserved_for] == [pod.uid]
+
+
+def _score(chosen: Chosen) -> int:
+    """Return the more, the earlier the alternatives are. Source: computeScore."""
+    return sum(
+        _ALTERNATIVES_MAX - index
+        for indices in chosen.alternatives
+        for index in indices
+        if index is not None
+    )
+
+
+class ScoredDynamicResources(DynamicResources, ScorePlugin[PreparedClaims]):
     """DynamicResources from v1.36 on, which scores without a PreScore of its own."""
 
+    rules = V1_36
+    not_owner = "ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)"
     has_pre_score = False
+    normalization = Normalization.HIGHEST
 
-    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - no claims
-        return ""
+    def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
+        """Return the filter's key: what it finds is what is scored."""
+        return self.filter_key(pod, snapshot)
 
-    def pre_score(self, pod: Pod, snapshot: Snapshot) -> None:
-        """Prepare nothing: no request has alternatives."""
+    def pre_score(self, pod: Pod, snapshot: Snapshot) -> PreparedClaims:
+        return self._prepare(pod, snapshot)
 
-    def score(self, data: None, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:  # noqa: ARG002 - every row
-        scores[rows] = 0
+    def score(self, data: PreparedClaims, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
+        for row in rows[snapshot.columns.alive[rows]].tolist():
+            result = data.results.get(row)
+            scores[row] = 0 if result is None else result.score

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from services.framework.snapshot.devices import Slices
 from services.kube.devices import CounterSets, ResourceSlice
 from services.kube.node import Node
 
@@ -38,25 +39,6 @@ class Pool:
 
     def __str__(self) -> str:
         return f"{self.driver}/{self.name}"
-
-
-class Slices:
-    """All slices, by the node that alone reaches them, and by pool."""
-
-    def __init__(self, slices: Iterable[ResourceSlice] = ()) -> None:
-        self.of_node: dict[str, list[ResourceSlice]] = {}
-        self.shared: list[ResourceSlice] = []
-        self._of_pool: dict[tuple[str, str], list[ResourceSlice]] = {}
-        for slice_ in slices:
-            if slice_.nodes.node_name and not slice_.shared_counters:
-                self.of_node.setdefault(slice_.nodes.node_name, []).append(slice_)
-            else:
-                self.shared.append(slice_)
-            self._of_pool.setdefault((slice_.driver, slice_.pool), []).append(slice_)
-
-    def of_pool(self, driver: str, name: str) -> Sequence[ResourceSlice]:
-        """Return the slices of a pool, of all generations."""
-        return self._of_pool.get((driver, name), ())
 
 
 def pools_by_nodes_slices(slices: Slices, node: Node) -> tuple[Pool, ...]:

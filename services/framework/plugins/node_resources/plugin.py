@@ -18,11 +18,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 
 from services.framework.columns import kernels, usage_kernels
-from services.framework.columns.columns import Columns, Int64s
+from services.framework.columns.columns import Int64s
 from services.framework.plugin import FilterPlugin, PreFiltered, Scope, ScorePlugin
 from services.framework.plugins.node_resources.arguments import (
     BALANCED_ALLOCATION_ARGUMENTS,
@@ -79,7 +80,18 @@ class ScoredResources:
         return ScoredShares(columns, wanted, weights)
 
 
-UsageScore = Callable[[Int64s, ScoredShares, Columns, Int64s], None]
+class Amounts(Protocol):
+    """What nodes have and what is used of it: int64[nodes, resources] each."""
+
+    @property
+    def allocatable(self) -> Int64s: ...
+    @property
+    def requested(self) -> Int64s: ...
+    @property
+    def non_zero_requested(self) -> Int64s: ...
+
+
+UsageScore = Callable[[Int64s, ScoredShares, Amounts, Int64s], None]
 
 
 def usage_score(args: NodeResourcesFitArgs) -> UsageScore:
@@ -94,7 +106,7 @@ def usage_score(args: NodeResourcesFitArgs) -> UsageScore:
 
 
 def _weighed_by(kernel: Callable[..., None]) -> UsageScore:
-    def score(rows: Int64s, data: ScoredShares, held: Columns, scores: Int64s) -> None:
+    def score(rows: Int64s, data: ScoredShares, held: Amounts, scores: Int64s) -> None:
         kernel(
             rows,
             data.columns,
@@ -113,7 +125,7 @@ def _requested_to_capacity(shape: tuple[ShapePoint, ...]) -> UsageScore:
     bends = np.array([point.utilization for point in shape], dtype=np.int64)
     heights = np.array([point.score * _SCORE_SCALE for point in shape], dtype=np.int64)
 
-    def score(rows: Int64s, data: ScoredShares, held: Columns, scores: Int64s) -> None:
+    def score(rows: Int64s, data: ScoredShares, held: Amounts, scores: Int64s) -> None:
         usage_kernels.requested_to_capacity(
             rows,
             data.columns,
@@ -291,12 +303,15 @@ class NodeResourcesBalanceChange(NodeResourcesBalancedAllocation):
     """
 
     def score(self, data: ScoredShares, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
+        self.score_amounts(rows, data, snapshot.columns, scores)
+
+    def score_amounts(
+        self, rows: Int64s, data: ScoredShares, held: Amounts, scores: Int64s
+    ) -> None:
         """Write the score of each row; halves are truncated, as upstream's integers are."""
-        super().score(data, snapshot, rows, scores)
-        held = snapshot.columns
         before = np.zeros_like(scores)
-        nothing = np.zeros_like(data.amounts)
-        kernels.balanced_allocation(
-            rows, data.columns, nothing, held.allocatable, held.requested, before
-        )
+        for amounts, out in ((data.amounts, scores), (np.zeros_like(data.amounts), before)):
+            kernels.balanced_allocation(
+                rows, data.columns, amounts, held.allocatable, held.requested, out
+            )
         scores[rows] = _HALF + (_HALF + scores[rows] - before[rows]) // 2

@@ -191,6 +191,7 @@ class Attempts:
 
         A pod that is gone, is being deleted or is assigned needs no scheduling any more.
         """
+        self._snapshot.now_ns = now_ns
         nominated = self._snapshot.nominations.place_of(head.pop.uid)
         mark = self._choice.mark()
         if pod is None or pod.is_terminating or pod.node_name:
@@ -269,7 +270,9 @@ class Attempts:
         if self._snapshot.nominations.node_of(pod.uid):
             self._snapshot.nominations.drop(pod.uid)
             steps.append(DeleteNomination(pod.uid))
-        return attempt.decided(suggested, steps, phases_ns)
+        decision = attempt.decided(suggested, steps, phases_ns)
+        changes = framework.claim_changes(pod)
+        return decision if changes is None else replace(decision, claims=changes)
 
     def _make_room(
         self,
@@ -290,7 +293,7 @@ class Attempts:
             )
             outcome = framework.post_filter(pod, error, tie_break=tie_break, now_ns=now_ns)
             refused = error.diagnosis.refused(outcome)
-            if refused.nomination is None and attempt.follows_from_class:
+            if refused.nomination is None and not refused.freed and attempt.follows_from_class:
                 error.cached.keep(key, refused)
         if framework.post_filters:
             recorder.phase("PostFilter")

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from services.framework.plugin import Preemptor
-from services.framework.preemption.candidates import TieBreak, hashed_tie_break
+from services.framework.plugin import PlannedClaims, Preemptor
+from services.framework.preemption.candidates import hashed_tie_break
 from services.framework.preemption.outcome import ExtenderError, PreemptionEvaluation
 from services.framework.runtime.diagnosis import NO_NODES_TEXT, fit_error_text
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt, FitError
 from services.framework.status import Code, Status
+from services.kube.devices import FreedClaims
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.attempt import (
     Cycle,
@@ -78,7 +79,8 @@ class PodEvaluation:
     `host` is "" where no node fits, and `fast_path` "nominatedNode" or "singleFeasibleNode" where
     a cycle returns without scoring. `error` is how the cycle failed, without any verdict then.
     `preemption` is what the preemptor finds, with the outcome of PostFilter as a whole; it is None
-    where a node fits or where preemption is disabled.
+    where a node fits or where preemption is disabled. `claims` are what a binding to each node that
+    fits would change of claims for devices, and `freed` those that are given back.
     """
 
     profile: str
@@ -93,6 +95,8 @@ class PodEvaluation:
     preemption: PreemptionEvaluation | None = None
     preemption_disabled: bool = False
     error: str = ""
+    claims: Mapping[str, PlannedClaims] = field(default_factory=dict)
+    freed: FreedClaims | None = None
 
 
 def evaluate_pod(
@@ -106,13 +110,14 @@ def evaluate_pod(
         weights=cycle.framework.weights,
         preemption_disabled=preemptor is None,
     )
+    cycle.framework.snapshot.now_ns = now_ns
     recorder = Recorder(wants_all=True)
     try:
         result = cycle.schedule_pod(pod, attempt, recorder)
         verdicts = _node_verdicts(cycle, pod, recorder, result)
         if verdicts.error:
             return replace(blank, verdicts=verdicts, error=verdicts.error)
-        blank = replace(blank, verdicts=verdicts)
+        blank = replace(blank, verdicts=verdicts, claims=_claims(cycle, pod, verdicts))
         match result:
             case Binding():
                 return replace(blank, host=result.node_name, fast_path=_fast_path(pod, result))
@@ -120,12 +125,21 @@ def evaluate_pod(
                 return replace(blank, fit_error=NO_NODES_TEXT)
             case FitError(diagnosis=diagnosis):
                 tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt=attempt)
+                outcome = cycle.framework.post_filter(
+                    pod, result, tie_break=tie_break, now_ns=now_ns
+                )
+                judged = None
+                if preemptor is not None:
+                    judged = preemptor.evaluate(pod, result, tie_break=tie_break, now_ns=now_ns)
+                if judged is not None and outcome is not None:
+                    judged = replace(judged, outcome=outcome)
                 return replace(
                     blank,
                     fit_error=fit_error_text(diagnosis),
                     pre_filter=diagnosis.pre_filter,
                     unschedulable_plugins=diagnosis.unschedulable_plugins,
-                    preemption=_preempted(cycle, pod, result, preemptor, tie_break, now_ns),
+                    preemption=judged,
+                    freed=None if outcome is None else outcome.freed,
                 )
     except PluginFailed as error:
         return replace(blank, verdicts=no_verdicts(str(error)), error=str(error))
@@ -210,19 +224,15 @@ def _scores(
     }
 
 
-def _preempted(
-    cycle: Cycle,
-    pod: Pod,
-    error: FitError,
-    preemptor: Preemptor | None,
-    tie_break: TieBreak,
-    now_ns: int,
-) -> PreemptionEvaluation | None:
-    outcome = cycle.framework.post_filter(pod, error, tie_break=tie_break, now_ns=now_ns)
-    if preemptor is None:
-        return None
-    judged = preemptor.evaluate(pod, error, tie_break=tie_break, now_ns=now_ns)
-    return judged if outcome is None else replace(judged, outcome=outcome)
+def _claims(cycle: Cycle, pod: Pod, verdicts: NodeVerdicts) -> Mapping[str, PlannedClaims]:
+    framework = cycle.framework
+    planned: dict[str, PlannedClaims] = {}
+    for name in verdicts.feasible:
+        row = framework.snapshot.row(name)
+        plan = None if row is None else framework.planned_claims(pod, row)
+        if plan is not None:
+            planned[name] = plan
+    return planned
 
 
 def _fast_path(pod: Pod, suggested: Binding) -> str:

@@ -80,6 +80,10 @@ _POD_EVENTS: Mapping[PodChange, tuple[EventLabel, EventLabel]] = MappingProxyTyp
             EventLabel.ASSIGNED_POD_TOLERATION_CHANGE,
             EventLabel.PENDING_POD_TOLERATION_CHANGE,
         ),
+        PodChange.GENERATED_RESOURCE_CLAIM: (
+            EventLabel.ASSIGNED_POD_CLAIMS_GENERATED,
+            EventLabel.PENDING_POD_CLAIMS_GENERATED,
+        ),
     }
 )
 """The events of each change: of an assigned pod, and of a pending one."""
@@ -91,7 +95,11 @@ def pod_events(old: Pod, new: Pod) -> Sequence[EventLabel]:
     Any other change is a general update.
     """
     pending = not new.node_name
-    if old.spec is not new.spec or old.labels is not new.labels:
+    if (
+        old.spec is not new.spec
+        or old.labels is not new.labels
+        or old.claim_names != new.claim_names
+    ):
         changes = [_POD_EVENTS[change][pending] for change in pod_changes(old, new)]
         if changes:
             return changes
@@ -120,6 +128,12 @@ V1_34: CatalogEvents = MappingProxyType(
         ("CsiStorageCapacity", "add"): EventLabel.CSI_STORAGE_CAPACITY_ADD,
         ("CsiStorageCapacity", "update"): EventLabel.CSI_STORAGE_CAPACITY_UPDATE,
         ("VolumeAttachment", "delete"): EventLabel.VOLUME_ATTACHMENT_DELETE,
+        ("ResourceClaim", "add"): EventLabel.RESOURCE_CLAIM_ADD,
+        ("ResourceClaim", "update"): EventLabel.RESOURCE_CLAIM_UPDATE,
+        ("DeviceClass", "add"): EventLabel.DEVICE_CLASS_ADD,
+        ("DeviceClass", "update"): EventLabel.DEVICE_CLASS_UPDATE,
+        ("ResourceSlice", "add"): EventLabel.RESOURCE_SLICE_ADD,
+        ("ResourceSlice", "update"): EventLabel.RESOURCE_SLICE_UPDATE,
     }
 )
 

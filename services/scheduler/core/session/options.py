@@ -18,6 +18,7 @@ from services.framework.plugins.in_tree import (
     V1_36_PROFILE,
     Registry,
     with_preemption,
+    with_selectors,
 )
 from services.framework.preemption import rules
 from services.framework.preemption.outcome import no_extenders
@@ -25,6 +26,7 @@ from services.framework.preemption.rules import PreemptionRules
 from services.framework.profile import Profile
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
+from services.kube.devices import MatchDevice
 from services.scheduler.core.cycle.attempt import Cycle
 from services.scheduler.core.cycle.extenders import Extender, Extenders
 from services.scheduler.core.cycle.host_choice import (
@@ -45,7 +47,8 @@ class SchedulerOptions:
     Without `profiles`, that of the rules is in force. `sampling` is the percentage of nodes to
     score where a profile has none of its own (0 adapts); None scores all nodes and tries all
     candidates of a preemption, whatever the profiles say.
-    `extenders` are called in their order, the ignorable ones last.
+    `extenders` are called in their order, the ignorable ones last. `matches` evaluates the
+    expressions that select devices; without it none can be evaluated.
     """
 
     rules: SchedulerRules
@@ -55,13 +58,14 @@ class SchedulerOptions:
     disable_preemption: bool = False
     sampling: int | None = None
     extenders: tuple[Extender, ...] = ()
+    matches: MatchDevice | None = None
 
 
 def make_cycles(
     options: SchedulerOptions, snapshot: Snapshot, registry: Registry, extenders: Extenders
 ) -> tuple[HostChoice, dict[str, Cycle]]:
     """Return the host choice that all profiles share, and each one's cycle by scheduler name."""
-    registry = {**registry, **options.rules.plugins}
+    registry = with_selectors({**registry, **options.rules.plugins}, options.matches)
     served = with_preemption(
         registry,
         None if options.disable_preemption else options.rules.preemption,
@@ -99,6 +103,7 @@ class SchedulerRules:
     profile: the one in force where no configuration names any. defaults_of_files: the profile
     whose plugins those of a configuration file begin with.
     queue_version: that of the queue where no configuration names any.
+    multiple_allocations: whether selectors know of devices that several claims may share.
     plugins: what makes the plugins, by name, that differ from v1.34's.
     pod_level_resizes: a resize in place changes the requests of a pod as a whole, too.
     """
@@ -110,6 +115,7 @@ class SchedulerRules:
     profile: Profile
     queue_version: str
     defaults_of_files: Profile = DEFAULT_PROFILE
+    multiple_allocations: bool = False
     plugins: Mapping[str, Callable[..., Plugin]] = field(default_factory=dict)
     pod_level_resizes: bool = False
 
@@ -134,6 +140,7 @@ RULES = {
             defaults_of_files=V1_36_PROFILE,
             queue_version="v1.36",
             plugins=CHANGED_IN_V1_36,
+            multiple_allocations=True,
             pod_level_resizes=True,
         ),
         SchedulerRules(

@@ -1,0 +1,51 @@
+"""DynamicResources: the pod's claims, and classes, slices and nodes that come or change.
+
+A hint does not know the claims that the pod waits for beside the changed one; upstream skips the
+pod where another of its claims cannot be used.
+
+Source: kubernetes v1.34 plugins/dynamicresources/dynamicresources.go, EventsToRegister,
+isSchedulableAfterClaimChange, isSchedulableAfterPodChange.
+"""
+
+from __future__ import annotations
+
+from services.framework.cluster_event import PendingPod
+from services.framework.hints import events_of, on, own_pod, spec_of
+from services.kube.devices import ResourceClaim
+
+
+def claim_changed(pod: PendingPod, old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
+    """Queue where a claim gave back its devices, or the status of one of the pod's changed."""
+    if new is None:
+        return True
+    if old is not None and old.allocation is not None and new.allocation is None:
+        return True
+    if not _is_of(new, pod):
+        return False
+    return old is None or _status(old) != _status(new)
+
+
+def _is_of(claim: ResourceClaim, pod: PendingPod) -> bool:
+    if claim.namespace != pod.namespace:
+        return False
+    return claim.is_controlled_by(pod.uid) or any(
+        named.claim_name == claim.name for named in spec_of(pod).device_claims
+    )
+
+
+def _status(claim: ResourceClaim) -> tuple[object, ...]:
+    return (claim.allocation, claim.reserved_for, claim.conditions)
+
+
+EVENTS = events_of(
+    "DynamicResources",
+    on("NodeAdd"),
+    on("NodeLabelChange"),
+    on("ResourceClaimAdd", claim_changed),
+    on("ResourceClaimUpdate", claim_changed),
+    on("PodUpdatePodGeneratedResourceClaim", own_pod),
+    on("DeviceClassAdd"),
+    on("DeviceClassUpdate"),
+    on("ResourceSliceAdd"),
+    on("ResourceSliceUpdate"),
+)
