@@ -12,9 +12,20 @@ from dataclasses import replace
 from statistics import median
 from time import perf_counter_ns
 
+from services.cel.selectors import DeviceSelectors
 from services.framework.runtime.diagnosis import Refused
+from services.kube.devices import (
+    ClaimSpec,
+    Device,
+    DeviceClass,
+    DeviceRequest,
+    NodeChoice,
+    RequestDetail,
+    ResourceClaim,
+    ResourceSlice,
+)
 from services.kube.node import Node
-from services.kube.pod import EMPTY, Container, Pod, PodSpec
+from services.kube.pod import EMPTY, Container, Pod, PodClaim, PodSpec
 from services.scheduler.core.decisions import Binding
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
@@ -25,6 +36,8 @@ from services.scheduler.core.session.warm_up import warm_up
 GIB = 1 << 30
 CAPACITY = {"cpu": 32_000, "memory": 128 * GIB, "pods": 110}
 ROUNDS = 300
+GPU = "example.com/gpu"
+GPUS = 8
 
 
 def spec_of(cpu_milli: int, priority: int = 0) -> PodSpec:
@@ -117,11 +130,64 @@ def preempting_pods() -> float:
     return timed(scheduler, iter([(spec, EMPTY)] * ROUNDS), Refused)
 
 
+def _gpu_scheduler() -> Scheduler:
+    """Return a scheduler of 1,000 nodes by v1.36, where a plugin evaluates selectors."""
+    selectors = DeviceSelectors(multiple=True)
+    scheduler = Scheduler(
+        SchedulerOptions(rules=RULES["v1.36"], queue=QUEUE_TRAITS["v1.20"], matches=selectors)
+    )
+    for number in range(1000):
+        node = Node(name=f"node-{number}", allocatable={**CAPACITY, GPU: GPUS})
+        scheduler.put_node(node)
+    return scheduler
+
+
+def extended_resources() -> float:
+    """Bind pods with one GPU each, an extended resource, on 1,000 nodes of eight."""
+    container = Container(name="c", requests={"cpu": 100, "memory": GIB, GPU: 1})
+    spec = PodSpec(containers=(container,))
+    return timed(_gpu_scheduler(), iter([(spec, EMPTY)] * ROUNDS), Binding)
+
+
+def device_claims() -> float:
+    """Bind pods with a claim of one GPU each on 1,000 nodes of eight."""
+    scheduler = _gpu_scheduler()
+    driver = "gpu.example.com"
+    selector = f'device.driver == "{driver}" && device.attributes["{driver}"].model == "a100"'
+    scheduler.put_object(DeviceClass(name="gpu", selectors=(selector,)))
+    devices = tuple(
+        Device(name=f"gpu-{index}", attributes={"model": "a100"}) for index in range(GPUS)
+    )
+    for number in range(1000):
+        name = f"node-{number}"
+        on_node = NodeChoice(node_name=name)
+        scheduler.put_object(
+            ResourceSlice(
+                name=name, driver=driver, pool=name, slice_count=1, nodes=on_node, devices=devices
+            )
+        )
+    detail = RequestDetail(name="gpu", class_name="gpu", count=1)
+    requested = ClaimSpec(requests=(DeviceRequest(name="gpu", exactly=detail),))
+
+    def specs() -> Iterator[tuple[PodSpec, Mapping[str, str]]]:
+        for number in range(ROUNDS):
+            name = f"claim-{number}"
+            scheduler.put_object(
+                ResourceClaim(namespace="default", name=name, uid=name, spec=requested)
+            )
+            claims = (PodClaim(name="gpu", claim_name=name),)
+            yield replace(spec_of(100), device_claims=claims), EMPTY
+
+    return timed(scheduler, specs(), Binding)
+
+
 CASES: dict[str, Callable[[], float]] = {
     "bind, 1,213 nodes": plain_pods,
     "fit nowhere, preempt nobody, 100 nodes": helpless_pods,
     "the same, where one node has changed": waiting_pods,
     "preempt, 1,000 nodes of 10 victims": preempting_pods,
+    "bind, 1,000 nodes of 8 GPUs, an extended resource": extended_resources,
+    "bind, 1,000 nodes of 8 GPUs, a device claim": device_claims,
 }
 
 

@@ -10,6 +10,7 @@ import pytest
 from services.framework.cluster_event import ObjectEvent, event_of
 from services.framework.hints import HintProfile, HintProfiles
 from services.framework.plugins.events import IN_TREE, hint_of, registrations
+from services.kube.devices import DeviceClass
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, ContainerPort, NodeAffinity, Pod, PodSpec
 from services.kube.selector import (
@@ -549,3 +550,26 @@ def test_volume_zone_looks_at_zones_and_classes_that_wait() -> None:
     assert says(plugin, "PersistentVolumeAdd", pod, new=here)
     assert not says(plugin, "PersistentVolumeUpdate", pod, here, same)
     assert says(plugin, "PersistentVolumeUpdate", pod, here, PersistentVolume(name="v"))
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "queued"),
+    [
+        ("other", None, "example.com/gpu", True),
+        ("other", None, "example.com/tpu", False),
+        ("gpu", None, None, True),
+        ("other", "example.com/tpu", "example.com/gpu", True),
+        ("other", "example.com/gpu", "example.com/tpu", False),
+    ],
+)
+def test_since_v1_36_a_class_may_serve_what_no_node_had(
+    name: str, before: str | None, after: str | None, queued: bool
+) -> None:
+    """Under the resource's name, or where it is new under its own."""
+    requests = {"example.com/gpu": 1, "deviceclass.resource.kubernetes.io/gpu": 1}
+    pod = waiting(PodSpec(containers=(Container(name="c", requests=requests),)))
+    new = DeviceClass(name=name, extended_resource_name=after)
+    old = None if before is None else DeviceClass(name=name, extended_resource_name=before)
+    plugin, label = "NodeResourcesFit", "DeviceClassAdd" if old is None else "DeviceClassUpdate"
+    assert says(plugin, label, pod, old, new, version="v1.36") is queued
+    assert not says(plugin, "DeviceClassUpdate", pod, new, new, version="v1.36")

@@ -319,9 +319,9 @@ class DynamicResources(
         """
         if not cycle.prepared(self.name):
             return _cannot_help(NOT_PREPARED, is_error=True)
-        key, claims = None, ()
-        if self._has_claims(pod, self._snapshot):
-            key, claims = self._key(pod, self._snapshot)
+        if not self._has_claims(pod, self._snapshot):
+            return _cannot_help(NOTHING_TO_DEALLOCATE)
+        key, claims = self._key(pod, self._snapshot)
         if key is None or key.problem:
             return _cannot_help(NOTHING_TO_DEALLOCATE)
         nodes = [

@@ -1,13 +1,17 @@
 """NodeResourcesFit: an assigned pod frees resources, or a node has more of them.
 
-Source: kubernetes v1.34 plugins/noderesources/fit.go, EventsToRegister and the isSchedulableAfter
-functions.
+From v1.36 on a class may begin to serve an extended resource, too. What a node lacks of one is a
+reason to skip it all the same: a hint does not know which classes there are.
+
+Source: kubernetes v1.34 and v1.36 plugins/noderesources/fit.go, EventsToRegister and the
+isSchedulableAfter functions.
 """
 
 from __future__ import annotations
 
 from services.framework.cluster_event import AnyPod, PendingPod
 from services.framework.hints import events_of, frees_a_node, on, spec_of
+from services.kube.devices import IMPLICIT_EXTENDED_RESOURCE_PREFIX, DeviceClass
 from services.kube.node import Node
 from services.kube.requests import PODS, pod_requests
 
@@ -49,10 +53,28 @@ def allocatable_grown(pod: PendingPod, old: Node | None, new: Node | None) -> bo
     return any(allocatable.get(name, 0) > before.get(name, 0) for name in (PODS, *requests))
 
 
-EVENTS = events_of(
-    "NodeResourcesFit",
+def class_may_serve(pod: PendingPod, old: DeviceClass | None, new: DeviceClass | None) -> bool:
+    """Queue where a class begins to serve an extended resource that the pod requests."""
+    if new is None:
+        return True
+    names = {new.extended_resource_name}
+    if old is None:
+        names.add(IMPLICIT_EXTENDED_RESOURCE_PREFIX + new.name)
+    elif old.extended_resource_name == new.extended_resource_name:
+        return False
+    return not names.isdisjoint(pod_requests(spec_of(pod)))
+
+
+_ROWS = (
     on("PodDelete", resources_freed),
     on("PodScaleDown", resources_freed),
     on("NodeAdd", allocatable_grown),
     on("NodeAllocatableChange", allocatable_grown),
+)
+EVENTS = events_of("NodeResourcesFit", *_ROWS)
+EVENTS_V1_36 = events_of(
+    "NodeResourcesFit",
+    *_ROWS,
+    on("DeviceClassAdd", class_may_serve),
+    on("DeviceClassUpdate", class_may_serve),
 )
