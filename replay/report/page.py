@@ -19,7 +19,7 @@ from replay.report.node_groups import node_groups
 from replay.report.nodes import fragmentation, node_timeline, reasons
 from replay.report.notes import notes
 from replay.report.section import Cell, ReportSection, ReportTables, open_source
-from replay.report.workloads import workloads
+from replay.report.workloads import waits, workloads
 from replay.results import durations
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import REPORT
@@ -51,6 +51,7 @@ SECTIONS = (
     utilisation,
     pending,
     waiting,
+    waits,
     node_groups,
     reasons,
     preemptions,

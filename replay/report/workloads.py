@@ -1,11 +1,15 @@
-"""The workloads that were not whole all the time, worst first, as a table."""
+"""The workloads that were not whole all the time, and those whose pods waited most, as tables."""
 
 from __future__ import annotations
 
+from replay.explain.waits import workloads_that_waited
 from replay.report.section import Cell, ReportSection, ReportTables
+from replay.results.durations import simulated
 from replay.results.workloads.verdict import Shortfall
 
 _SHOWN_MAX = 200
+_WAITING_MAX = 10
+_CAUSES_MAX = 4
 _WORKLOADS = """
 SELECT kind || ' ' || namespace || '/' || name, ready, desired, least_ready, least_desired,
     coalesce(budgets, ''), refused, below_budget_times, below_budget_ns,
@@ -46,6 +50,29 @@ def workloads(source: ReportTables) -> ReportSection:
         wide=True,
         tabular=True,
         search="Find workloads",
+    )
+
+
+def waits(source: ReportTables) -> ReportSection:
+    """Return the workloads whose pods waited most for nodes, and for what."""
+    waited = workloads_that_waited(source.rows, source.end_ns, _WAITING_MAX)
+    rows: list[list[Cell]] = []
+    for workload in waited:
+        totals = [f"{simulated(length_ns)} {cause}" for cause, length_ns in workload.totals()]
+        more = len(totals) - _CAUSES_MAX
+        causes = "; ".join(totals[:_CAUSES_MAX]) + (f"; {more} more" if more > 0 else "")
+        rows.append([workload.key, len(workload.pods), simulated(workload.length_ns), causes])
+    return ReportSection(
+        key="waits",
+        title="Workloads that waited most",
+        note="How long their pods waited for nodes, all together, and what each attempt lacked "
+        "until the next one: the parts add up to the whole. `reprieve explain POD --wait` has the "
+        "timeline of a pod.",
+        empty="No pod of a workload waited for a node.",
+        columns=("Workload", "Pods", "Waited", "For"),
+        rows=rows,
+        wide=True,
+        tabular=True,
     )
 
 

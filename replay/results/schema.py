@@ -71,6 +71,12 @@ _TABLES = (
             *_POD,
             Column("owner_kind", "VARCHAR", "kind of the controller that manages it"),
             Column("owner_name", "VARCHAR", "name of that controller"),
+            Column(
+                "workload_kind",
+                "VARCHAR",
+                "kind of the controller that no other one manages, such as Deployment",
+            ),
+            Column("workload_name", "VARCHAR", "name of that controller"),
             Column("priority", "INTEGER", "spec.priority"),
             Column("priority_class", "VARCHAR", "spec.priorityClassName"),
             Column("cpu_milli", "BIGINT", "requested CPU, thousandths of a core"),
@@ -79,6 +85,12 @@ _TABLES = (
                 "requests", "MAP(VARCHAR, BIGINT)", "all requests by resource; cpu in thousandths"
             ),
             Column("created_ns", "BIGINT", "when the scheduler first received it"),
+            Column(
+                "waiting_since_ns",
+                "BIGINT",
+                "from when it waits for a node: its creation, or the removal of its scheduling "
+                "gates; NULL where these stay, and where it was created with its node",
+            ),
             Column(
                 "scheduled_ns",
                 "BIGINT",

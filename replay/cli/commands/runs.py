@@ -192,6 +192,13 @@ def report_command(*, run: Path, output: Path | None) -> None:
 @click.option(
     "--attempt", type=click.IntRange(1), help="This attempt of the pod, from 1, instead of --at."
 )
+@click.option(
+    "--wait",
+    "waits",
+    is_flag=True,
+    help="Show what the pod waited for until it had a node, part by part; of a workload, as in "
+    "deployment/web, of all its pods.",
+)
 @click.option("-n", "--namespace", default="", help="The pod's namespace.")
 @click.option(
     "--top",
@@ -217,6 +224,7 @@ def explain_command(
     run: Path | None,
     moment: Moment | None,
     attempt: int | None,
+    waits: bool,
     namespace: str,
     top: int,
     scheduler: str,
@@ -229,7 +237,8 @@ def explain_command(
     under runs/ is explained. Shown are the plugins that refused nodes and why, the
     scores of the best nodes, preemption's victims and reprieved pods, and where the pod waits,
     until when and for which events. For an evicted pod: the threshold, the observation on its node,
-    and its rank among the pods there.
+    and its rank among the pods there. With --wait: the pod's wait for a node as a timeline of
+    causes, and the time of each, which add up to the wait.
 
     \b
     Examples:
@@ -238,16 +247,34 @@ def explain_command(
       reprieve explain prod/web-0 runs/today --at 1h30m --top 10
       reprieve explain web-0 runs/today -o json
       reprieve explain cache-0 runs/eviction-loop-1 --at 10m
+      reprieve explain prod/web-0 runs/today --wait
+      reprieve explain deployment/web runs/today --wait
     """
     if attempt is not None and moment is not None:
         raise click.UsageError("--at and --attempt cannot be combined")
     directory, pod = _explained(run, (pod, *others))
+    if waits:
+        if attempt is not None or moment is not None:
+            raise click.UsageError("--wait is of the whole wait: leave --at and --attempt out")
+        _show_waits(directory, pod, namespace, top, output)
+        return
     query = ExplainQuery(pod=pod, namespace=namespace, **of_run(moment), attempt=attempt or 0)
     explanation = explain(directory, query, top=top, address=scheduler, tls=tls)
     if output in DATA:
         echo_data(explanation.to_mapping(), output)
     else:
         print_explanation(explanation, TerminalConsole())
+
+
+def _show_waits(run: RunDirectory, named: str, namespace: str, top: int, output: str) -> None:
+    from replay.explain.waits import waits_of  # noqa: PLC0415 - DuckDB is loaded when needed
+    from replay.explain.waits_table import print_waits  # noqa: PLC0415 - the same
+
+    waits = waits_of(run, named, namespace, top)
+    if output in DATA:
+        echo_data(waits.to_mapping(), output)
+    else:
+        print_waits(waits, TerminalConsole(), top)
 
 
 def _explained(run: Path | None, arguments: Sequence[str]) -> tuple[RunDirectory, str]:

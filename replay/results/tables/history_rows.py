@@ -60,6 +60,7 @@ class HistoryRows:
         self._autoscaling = autoscaling
         self._next_sample_ns = 0
         self._state = ClusterState()
+        self._gated: dict[str, dict[str, Any]] = {}
 
     def take(self, rounds: Iterable[scheduler_pb2.Round]) -> None:
         """Write the rows of all rounds, and of the state at their end."""
@@ -71,6 +72,8 @@ class HistoryRows:
                 if change is not None:
                     self._write_change(change)
             self._reach(round_.time_ns)
+        for row in self._gated.values():
+            self._write("pods", row)
         self._write_usage(self.end_ns)
         if self.start_ns is not None:
             self._sample(self.end_ns)
@@ -91,8 +94,7 @@ class HistoryRows:
     def _write_change(self, change: ObjectChange) -> None:
         message = change.message
         if isinstance(message, pod_pb2.Pod):
-            if change.type is ChangeType.ADDED:
-                self._write("pods", self._pod_row(change.at_ns, message))
+            self._write_pod(change, message)
         elif isinstance(message, node_pb2.Node) and change.type is not ChangeType.MODIFIED:
             node = node_from_message(message)
             if change.type is ChangeType.ADDED:
@@ -104,6 +106,18 @@ class HistoryRows:
                 row = {"at_ns": change.at_ns, "node_name": node.name, "resource": resource}
                 self._write("node_usage", {**row, "requested": 0, "allocatable": 0})
             self._write("nodes", {"node_name": node.name, "removed_ns": change.at_ns})
+
+    def _write_pod(self, change: ObjectChange, message: pod_pb2.Pod) -> None:
+        """Write the row of a new pod; that of one with scheduling gates when they have gone."""
+        uid, has_gates = message.metadata.uid, bool(message.spec.scheduling_gates)
+        if change.type is ChangeType.ADDED:
+            row = self._pod_row(change.at_ns, message)
+            if has_gates:
+                self._gated[uid] = row
+            else:
+                self._write("pods", row)
+        elif uid in self._gated and not has_gates and change.type is ChangeType.MODIFIED:
+            self._write("pods", {**self._gated.pop(uid), "waiting_since_ns": change.at_ns})
 
     def _write_usage(self, at_ns: int) -> None:
         for name in self._state.changed_nodes:
@@ -128,6 +142,8 @@ class HistoryRows:
         meta, spec, status = message.metadata, message.spec, message.status
         requests = (self._state.pods.get(meta.uid) or self._state.active_pod(message)).requests
         owner = controller_of(meta)
+        workload = owner and (self._workloads.top_of(owner.uid) or (owner.kind, owner.name))
+        waits = not (spec.node_name or spec.scheduling_gates)
         runs = status.phase == "Running"
         return {
             "namespace": meta.namespace,
@@ -135,12 +151,15 @@ class HistoryRows:
             "uid": meta.uid,
             "owner_kind": owner.kind if owner else None,
             "owner_name": owner.name if owner else None,
+            "workload_kind": workload[0] if workload else None,
+            "workload_name": workload[1] if workload else None,
             "priority": spec.priority,
             "priority_class": spec.priority_class_name or None,
             "cpu_milli": requests.get(CPU, 0),
             "memory_bytes": requests.get(MEMORY, 0),
             "requests": dict(sorted(requests.items())),
             "created_ns": at_ns,
+            "waiting_since_ns": at_ns if waits else None,
             "node_name": spec.node_name or None,
             "started_ns": (time_ns(status.start_time) or at_ns) if runs else None,
             "phase": status.phase if status.phase in TERMINAL_PHASES else None,

@@ -1,0 +1,134 @@
+"""On which nodes a waiting pod nearly fitted, whose pods held the room, and what made some.
+
+Nodes are judged by cordon, taints, node affinity and requests, as the cluster was at that moment;
+a node that lacks nothing may still have refused the pod for spreading, pod affinity, ports or
+volumes.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from replay.results.run.cluster import ActivePod, ChangeType, ClusterState, NodeUse, ObjectChange
+from replay.results.run.directory import RunDirectory
+from reprieve.kube.v1beta1 import pod_pb2
+from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.pod import TERMINAL_PHASES, PodSpec
+from services.kube.taints import CORDON, repels, tolerated
+
+HOLDERS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NearNode:
+    """A node that lacked something; amounts by resource, CPU in thousandths.
+
+    lacks: what was missing. holders: who requested most of that there: a workload or a pod, with
+    what its pods requested of what was missing.
+    """
+
+    node: str
+    lacks: Mapping[str, int]
+    holders: Sequence[tuple[str, Mapping[str, int]]]
+
+
+def near_nodes(
+    run: RunDirectory, uid: str, at_ns: int, owners: Mapping[str, str], top: int
+) -> list[NearNode]:
+    """Return the nodes that lacked least for a pod at a moment, the nearest first.
+
+    owners: names of pods by UID, of their workload where they have one. A node lacks as much as the
+    largest share of its allocatable that is missing. Without the pod, or where it waits no more,
+    there are none.
+    """
+    state = ClusterState()
+    for round_ in run.rounds():
+        if round_.time_ns > at_ns:
+            break
+        for event in round_.events:
+            state.take(event)
+    pod = state.waiting.get(uid)
+    if pod is None:
+        return []
+    short = [
+        (_share(use, lacks), name, lacks)
+        for name, use in state.nodes.items()
+        if _may_take(use, pod.spec) and (lacks := _lacks(use, pod))
+    ]
+    short.sort(key=lambda found: found[:2])
+    return [
+        NearNode(node=name, lacks=lacks, holders=_holders(state, name, lacks, owners))
+        for _, name, lacks in short[:top]
+    ]
+
+
+def changes_before(
+    run: RunDirectory, node: str, after_ns: int, until_ns: int, top: int
+) -> list[str]:
+    """Return what changed on a node after a moment and until another one, the last first.
+
+    That are pods that went or ended there, and the node itself, in a sentence each.
+    """
+    state, changes = ClusterState(), list[str]()
+    for round_ in run.rounds():
+        if round_.time_ns > until_ns:
+            break
+        for event in round_.events:
+            change = state.take(event)
+            if change is not None and after_ns < event.time_ns <= until_ns:
+                changes += _of_node(change, node, event)
+    return list(dict.fromkeys(reversed(changes)))[:top]
+
+
+def _of_node(change: ObjectChange, node: str, event: scheduler_pb2.Event) -> Iterator[str]:
+    kind, namespace, name = change.key
+    message = change.message
+    if kind == "Node" and name == node:
+        yield f"Node {name} was {change.type.value.lower()}"
+    elif isinstance(message, pod_pb2.Pod) and message.spec.node_name == node:
+        if change.type is ChangeType.DELETED:
+            yield f"Pod {namespace}/{name} was removed"
+        elif event.HasField("patch") and message.status.phase in TERMINAL_PHASES:
+            yield f"Pod {namespace}/{name} ended ({message.status.phase})"
+
+
+def _may_take(use: NodeUse, spec: PodSpec) -> bool:
+    """Return whether neither cordon, taints nor node affinity refuse a pod."""
+    node = use.node
+    if node.unschedulable and not tolerated(CORDON, spec.tolerations):
+        return False
+    if any(repels(taint, spec.tolerations) for taint in node.taints):
+        return False
+    required = spec.node_affinity.required if spec.node_affinity is not None else None
+    return node.matches(spec.node_selector.items(), required)
+
+
+def _lacks(use: NodeUse, pod: ActivePod) -> dict[str, int]:
+    return {
+        name: amount - use.free(name)
+        for name, amount in sorted(pod.requests.items())
+        if amount > use.free(name)
+    }
+
+
+def _share(use: NodeUse, lacks: Mapping[str, int]) -> float:
+    return max(amount / max(1, use.node.allocatable.get(name, 0)) for name, amount in lacks.items())
+
+
+def _holders(
+    state: ClusterState, node: str, lacks: Mapping[str, int], owners: Mapping[str, str]
+) -> list[tuple[str, Mapping[str, int]]]:
+    held: dict[str, Counter[str]] = {}
+    for uid, pod in state.pods.items():
+        if pod.node_name == node:
+            amounts = {name: pod.requests.get(name, 0) for name in lacks}
+            held.setdefault(owners.get(uid, uid), Counter()).update(amounts)
+    allocatable = state.nodes[node].node.allocatable
+
+    def share(owner: str) -> float:
+        return max(held[owner][name] / max(1, allocatable.get(name, 0)) for name in lacks)
+
+    ranked = sorted(held, key=lambda owner: (-share(owner), owner))
+    return [(owner, dict(held[owner])) for owner in ranked[:HOLDERS] if any(held[owner].values())]

@@ -1,0 +1,391 @@
+"""What pods waited for: each wait for a node in parts, with the cause of each part.
+
+A wait begins with the pod, or when its last scheduling gate goes, and ends with its binding, with
+its own end, or with the run's. Up to the first attempt the pod waits for its turn; from each
+attempt that bound nothing up to the next one it waits for what that attempt lacked. So the parts of
+a wait follow each other without a gap, and add up to it exactly.
+
+A refused pod waits for an event that may help, and possibly for the end of its back-off after that;
+a run does not record which event that was, so both are one part.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import groupby
+from typing import Any
+
+from replay.compare.verdict import PREEMPTION_MARK, counted_reasons
+from replay.errors import RunError
+from replay.explain.near_nodes import NearNode, changes_before, near_nodes
+from replay.explain.target import pods_named
+from replay.results.run.directory import RunDirectory
+from replay.results.tables.query import Row, RunTables
+
+UNTRIED = "its first attempt"
+ROOM = "the end of victims"
+UNDONE = "a binding that was refused"
+_PARTS = """
+WITH waits AS (
+    SELECT uid, namespace, name, workload_kind, workload_name, waiting_since_ns AS since_ns,
+        coalesce(scheduled_ns, ended_ns, removed_ns, $end) AS until_ns, scheduled_ns, node_name
+    FROM pods WHERE waiting_since_ns IS NOT NULL AND {chosen}
+),
+marks AS (
+    SELECT uid, since_ns AS from_ns, 0 AS sequence, NULL AS attempt, NULL AS message,
+        NULL AS nominated_node, NULL AS victims, NULL AS refused
+    FROM waits
+    UNION ALL
+    SELECT uid, at_ns, sequence, attempt, message, nominated_node, victims, refused
+    FROM attempts WHERE (result <> 'Scheduled' OR refused IS NOT NULL)
+        AND uid IN (SELECT uid FROM waits)
+),
+parts AS (
+    SELECT *, lead(from_ns) OVER (PARTITION BY uid ORDER BY from_ns, sequence) AS next_ns FROM marks
+)
+"""
+_OF_PODS = (
+    _PARTS
+    + """
+SELECT waits.namespace || '/' || waits.name, uid, since_ns, until_ns, scheduled_ns IS NOT NULL,
+    node_name, greatest(from_ns, since_ns) AS began_ns,
+    least(coalesce(next_ns, until_ns), until_ns) AS ended_ns, attempt, message, nominated_node,
+    victims, refused
+FROM waits JOIN parts USING (uid)
+ORDER BY since_ns, uid, began_ns, sequence
+"""
+)
+_OF_WORKLOADS = (
+    _PARTS.rstrip()  # noqa: S608 - made of this module's own constants
+    + """,
+lengths AS (
+    SELECT *, greatest(0, least(coalesce(next_ns, until_ns), until_ns)
+        - greatest(from_ns, since_ns)) AS length_ns
+    FROM waits JOIN parts USING (uid)
+),
+ranked AS (
+    SELECT workload_kind, namespace, workload_name, sum(length_ns) AS total_ns
+    FROM lengths WHERE workload_kind IS NOT NULL
+    GROUP BY ALL HAVING total_ns > 0
+    ORDER BY total_ns DESC, workload_kind, namespace, workload_name LIMIT $limit
+)
+SELECT workload_kind || ' ' || namespace || '/' || workload_name AS key, total_ns, message,
+    nominated_node IS NOT NULL, refused IS NOT NULL, attempt IS NULL, sum(length_ns),
+    list(DISTINCT uid)
+FROM lengths JOIN ranked USING (workload_kind, namespace, workload_name)
+WHERE length_ns > 0
+GROUP BY ALL
+ORDER BY total_ns DESC, key, message
+"""
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitPart:
+    """A part of a wait, from an attempt on; `attempts` are those with the same cause.
+
+    cause: what the pod waited for, in a few words. details: all reasons of the first of them, each
+    with the number of nodes that it refused (0: the pod on all of them); or the node where victims
+    end, with their number.
+    """
+
+    from_ns: int
+    until_ns: int
+    cause: str
+    details: tuple[tuple[str, int], ...] = ()
+    attempts: tuple[int, ...] = ()
+
+    @property
+    def length_ns(self) -> int:
+        """Return how long it took."""
+        return self.until_ns - self.from_ns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PodWait:
+    """The wait of one pod; `parts` follow each other and add up to it.
+
+    node: where it was bound, "" where it was not. lasts: it still waits at the run's end. tried_ns:
+    when the last attempt failed.
+    """
+
+    key: str
+    uid: str
+    from_ns: int
+    until_ns: int
+    node: str
+    lasts: bool
+    tried_ns: int
+    parts: Sequence[WaitPart]
+
+    @property
+    def length_ns(self) -> int:
+        """Return how long it took."""
+        return self.until_ns - self.from_ns
+
+    def totals(self) -> list[tuple[str, int]]:
+        """Return the time by cause, ns, the longest first; it adds up to the wait."""
+        return _ranked(_totals(self.parts))
+
+
+@dataclass(slots=True, kw_only=True)
+class WorkloadWait:
+    """The waits of a workload's pods together: their number and the time by cause, ns."""
+
+    key: str
+    pods: set[str] = field(default_factory=set)
+    by_cause: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def length_ns(self) -> int:
+        """Return how long its pods waited in all."""
+        return self.by_cause.total()
+
+    def totals(self) -> list[tuple[str, int]]:
+        """Return the time by cause, ns, the longest first."""
+        return _ranked(self.by_cause)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waits:
+    """Some pods' waits, in the order of their beginnings.
+
+    near: of a single pod, the nodes on which it nearly fitted at `near_ns`: when the longest part
+    of its wait began that followed a refusal. changes: what changed on its node after its last
+    failed attempt, and before it was bound there, the last first.
+    """
+
+    run: str
+    start_ns: int
+    named: str
+    pods: Sequence[PodWait]
+    near: Sequence[NearNode] = ()
+    near_ns: int = 0
+    changes: Sequence[str] = ()
+
+    @property
+    def length_ns(self) -> int:
+        """Return how long they waited in all."""
+        return sum(pod.length_ns for pod in self.pods)
+
+    def totals(self) -> list[tuple[str, int]]:
+        """Return the time by cause, ns, the longest first; it adds up to `length_ns`."""
+        return _ranked(_totals(part for pod in self.pods for part in pod.parts))
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return everything as JSON has it."""
+        return {
+            "run": self.run,
+            "startNs": self.start_ns,
+            "waitedNs": self.length_ns,
+            "byCause": [{"cause": cause, "ns": length} for cause, length in self.totals()],
+            "pods": [
+                {
+                    "pod": pod.key,
+                    "uid": pod.uid,
+                    "fromNs": pod.from_ns,
+                    "untilNs": pod.until_ns,
+                    "waitedNs": pod.length_ns,
+                    "node": pod.node,
+                    "lasts": pod.lasts,
+                    "byCause": [{"cause": cause, "ns": length} for cause, length in pod.totals()],
+                    "parts": [
+                        {
+                            "fromNs": part.from_ns,
+                            "untilNs": part.until_ns,
+                            "cause": part.cause,
+                            "details": [
+                                {"reason": reason, "nodes": nodes} for reason, nodes in part.details
+                            ],
+                            "attempts": list(part.attempts),
+                        }
+                        for part in pod.parts
+                    ],
+                }
+                for pod in self.pods
+            ],
+            "nearNodes": [
+                {
+                    "node": near.node,
+                    "lacks": dict(near.lacks),
+                    "heldBy": [
+                        {"holder": holder, "requests": dict(amounts)}
+                        for holder, amounts in near.holders
+                    ],
+                }
+                for near in self.near
+            ],
+            "nearNs": self.near_ns,
+            "changedBefore": list(self.changes),
+        }
+
+
+def waits_of(run: RunDirectory, named: str, namespace: str = "", top: int = 5) -> Waits:
+    """Return the waits of a pod by name, "namespace/name" or UID, or of the pods of KIND/NAME.
+
+    A workload is one where a kind of the run's workloads stands before the name, as in
+    deployment/web. Pods that had the name one after the other have a wait each; `namespace` "" is
+    any. `top`: how many nodes are shown on which a single pod nearly fitted. Raises RunError for
+    what no pod of the run is.
+    """
+    head, _, rest = named.partition("/")
+    with RunTables(run) as tables:
+        kinds = tables.select("SELECT DISTINCT lower(workload_kind) FROM pods").rows()
+        if head.lower() in {kind for (kind,) in kinds}:
+            prefix, _, name = rest.rpartition("/")
+            values = {"kind": head, "name": name, "namespace": prefix or namespace}
+            return _waits(run, tables, _OF_WORKLOAD, values, named)
+        uids = [life.uid for life in pods_named(run, named, namespace)]
+        waits = _waits(run, tables, "list_contains($uids, uid)", {"uids": uids}, named)
+        return _with_nodes(run, tables, waits, top) if len(waits.pods) == 1 else waits
+
+
+_OF_WORKLOAD = """
+lower(workload_kind) = lower($kind) AND workload_name = $name AND $namespace IN ('', namespace)
+"""
+
+
+def _waits(
+    run: RunDirectory, tables: RunTables, chosen: str, values: Mapping[str, object], named: str
+) -> Waits:
+    start_ns, end_ns = next(iter(tables.select("SELECT start_ns, end_ns FROM run").rows()))
+    end_ns = max(end_ns, run.manifest().end_ns)
+    rows = tables.select(_OF_PODS.format(chosen=chosen), {**values, "end": end_ns}).rows()
+    pods = [_pod_wait(pod, parts, end_ns) for pod, parts in groupby(rows, key=lambda row: row[:6])]
+    if not pods:
+        raise RunError(f"{named} has no pod that waited for a node")
+    return Waits(run=str(run.path), start_ns=start_ns, named=named, pods=pods)
+
+
+def _with_nodes(run: RunDirectory, tables: RunTables, waits: Waits, top: int) -> Waits:
+    (pod,) = waits.pods
+    if pod.node:
+        changes = changes_before(run, pod.node, pod.tried_ns, pod.until_ns, top)
+        waits = replace(waits, changes=changes)
+    refused = [part for part in pod.parts if part.cause not in {UNTRIED, ROOM, UNDONE}]
+    if not refused:
+        return waits
+    longest = max(refused, key=lambda part: part.length_ns)
+    owners = dict(tables.select(_OWNERS).rows())
+    near = near_nodes(run, pod.uid, longest.from_ns, owners, top)
+    return replace(waits, near=near, near_ns=longest.from_ns)
+
+
+_OWNERS = """
+SELECT uid, coalesce(workload_kind || ' ' || namespace || '/' || workload_name,
+    'Pod ' || namespace || '/' || name) FROM pods
+"""
+
+
+def _pod_wait(pod: tuple[Any, ...], rows: Iterable[tuple[Any, ...]], end_ns: int) -> PodWait:
+    key, uid, since_ns, until_ns, is_bound, node = pod
+    parts = [_part(*row[6:]) for row in rows]
+    return PodWait(
+        key=key,
+        uid=uid,
+        from_ns=since_ns,
+        until_ns=until_ns,
+        node=node if is_bound else "",
+        lasts=not is_bound and until_ns == end_ns,
+        tried_ns=parts[-1].from_ns,
+        parts=tuple(_merged(parts)),
+    )
+
+
+def _part(
+    from_ns: int,
+    until_ns: int,
+    attempt: int | None,
+    message: str | None,
+    nominated: str | None,
+    victims: int | None,
+    refused: str | None,
+) -> WaitPart:
+    cause, details = cause_of(
+        message, is_nominated=nominated is not None, is_undone=refused is not None,
+        is_untried=attempt is None,
+    )  # fmt: skip
+    if cause == ROOM:
+        details = ((f"{nominated}", victims or 0),)
+    elif cause == UNDONE:
+        details = ((f"{refused}", 0),)
+    attempts = () if attempt is None else (attempt,)
+    return WaitPart(
+        from_ns=from_ns, until_ns=until_ns, cause=cause, details=details, attempts=attempts
+    )
+
+
+def cause_of(
+    message: str | None, *, is_nominated: bool, is_undone: bool, is_untried: bool
+) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Return what a pod waits for after an attempt, and all reasons with their numbers of nodes.
+
+    After a refusal that are the reasons which refused at least half as many nodes as the first one.
+    """
+    if is_untried:
+        return UNTRIED, ()
+    if is_undone:
+        return UNDONE, ()
+    if is_nominated:
+        return ROOM, ()
+    reasons = sorted(
+        counted_reasons((message or "").partition(PREEMPTION_MARK)[0]),
+        key=lambda reason: (-reason[1], reason[0]),
+    )
+    if not reasons:
+        return message or "an attempt that failed", ()
+    named = sorted(reason for reason, nodes in reasons if 2 * nodes >= reasons[0][1])
+    return ", ".join(dict.fromkeys(named)), tuple(reasons)
+
+
+def _merged(parts: Iterable[WaitPart]) -> Iterator[WaitPart]:
+    """Yield the parts, those that follow each other with equal causes as one.
+
+    One without a length is left out: an attempt that is followed by another one at its instant.
+    """
+    last: WaitPart | None = None
+    for part in parts:
+        if not part.length_ns:
+            continue
+        if last is not None and last.cause == part.cause:
+            attempts = (*last.attempts, *part.attempts)
+            last = replace(last, until_ns=part.until_ns, attempts=attempts)
+            continue
+        if last is not None:
+            yield last
+        last = part
+    if last is not None:
+        yield last
+
+
+def workloads_that_waited(
+    rows: Callable[[str, Mapping[str, object]], Iterable[Row]], end_ns: int, limit: int
+) -> list[WorkloadWait]:
+    """Return the workloads whose pods waited most in all, with the time by cause.
+
+    `rows` returns the rows of a query of the run's tables; the run ends at `end_ns`.
+    """
+    waits: dict[str, WorkloadWait] = {}
+    values = {"end": end_ns, "limit": limit}
+    for row in rows(_OF_WORKLOADS.format(chosen="true"), values):
+        key, _, message, is_nominated, is_undone, is_untried, length_ns, uids = row
+        cause, _ = cause_of(
+            message, is_nominated=is_nominated, is_undone=is_undone, is_untried=is_untried
+        )
+        workload = waits.setdefault(key, WorkloadWait(key=key))
+        workload.by_cause[cause] += int(length_ns)
+        workload.pods.update(uids)
+    return list(waits.values())
+
+
+def _totals(parts: Iterable[WaitPart]) -> Counter[str]:
+    totals = Counter[str]()
+    for part in parts:
+        totals[part.cause] += part.length_ns
+    return totals
+
+
+def _ranked(totals: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(totals.items(), key=lambda total: (-total[1], total[0]))

@@ -1,0 +1,141 @@
+"""What pods waited for: the parts of each wait follow each other and add up to it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from replay.cli.errors import REFUSED
+from replay.explain.waits import ROOM, UNTRIED, Waits, cause_of, waits_of, workloads_that_waited
+from replay.results.run.directory import RunDirectory
+from replay.results.tables.query import RunTables
+from tests.e2e.commands import reprieve
+from tests.e2e.replays import DEMOS, ROOT
+
+pytestmark = pytest.mark.e2e
+
+GATED = """
+kind: Node
+apiVersion: v1
+metadata: {name: n1}
+status: {allocatable: {cpu: "2", memory: 4Gi, pods: "10"}}
+---
+{kind: PriorityClass, apiVersion: scheduling.k8s.io/v1, metadata: {name: high}, value: 100}
+---
+{kind: Deployment, apiVersion: apps/v1, metadata: {name: web, namespace: shop},
+ spec: {replicas: 3, selector: {matchLabels: {app: web}},
+  template: {metadata: {labels: {app: web}},
+   spec: {containers: [{name: c, image: i, resources: {requests: {cpu: "1"}}}]}}}}
+---
+{kind: Pod, apiVersion: v1, metadata: {name: gated},
+ spec: {schedulingGates: [{name: later}], containers: [{name: c, image: i}]}}
+"""
+TRACES = {
+    "shop": [str(ROOT / "examples" / "recordings" / "shop")],
+    "preemption": [str(DEMOS / "nginx-preemption.jsonl")],
+    "eviction": [str(DEMOS / "eviction-loop.jsonl")],
+    "gated": ["gated.yaml", "--until", "3m"],
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the runs of four traces."""
+    folder = tmp_path_factory.mktemp("waits")
+    (folder / "gated.yaml").write_text(GATED)
+    for name, arguments in TRACES.items():
+        reprieve(folder, "replay", *arguments, "--run", name, "-q", "--no-report", code=None)
+    return folder
+
+
+def waited(run: RunDirectory) -> Iterator[tuple[str, int | None, Waits]]:
+    """Yield each pod that waited for a node: its UID, the wait of its table, and its waits."""
+    sql = "SELECT uid, waited_ns FROM pods WHERE waiting_since_ns IS NOT NULL"
+    with RunTables(run) as tables:
+        pods = list(tables.select(sql).rows())
+    for uid, waited_ns in pods:
+        yield uid, waited_ns, waits_of(run, uid)
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_parts_of_every_wait_add_up_to_it(runs: Path, name: str) -> None:
+    """Without a gap, from the creation to the binding or the end."""
+    run = RunDirectory.open(runs / name)
+    pods = list(waited(run))
+    assert pods
+    for uid, waited_ns, waits in pods:
+        (pod,) = waits.pods
+        assert pod.uid == uid
+        assert waited_ns in (None, pod.length_ns)
+        assert sum(part.length_ns for part in pod.parts) == pod.length_ns
+        assert sum(length_ns for _, length_ns in pod.totals()) == pod.length_ns
+        for part, following in pairwise(pod.parts):
+            assert part.until_ns == following.from_ns
+            assert part.cause != following.cause
+        if pod.parts:
+            assert pod.parts[0].from_ns == pod.from_ns
+            assert pod.parts[-1].until_ns == pod.until_ns
+
+
+def test_a_pod_that_waits_for_its_victims_says_so(runs: Path) -> None:
+    """And for room before: the nginx demo's preemptor."""
+    run = RunDirectory.open(runs / "preemption")
+    causes = {part.cause for _, _, waits in waited(run) for part in waits.pods[0].parts}
+    assert ROOM in causes
+    sql = "SELECT by_uid, namespace || '/' || name FROM preemptions ORDER BY sequence LIMIT 1"
+    with RunTables(run) as tables:
+        ((preemptor, victim),) = tables.select(sql).rows()
+    assert f"Pod {victim} was removed" in waits_of(run, preemptor).changes
+
+
+def test_a_workloads_waits_are_those_of_its_pods(runs: Path) -> None:
+    """Two of three pods fit on the node; the third one waits, and holders are named."""
+    done = reprieve(runs, "explain", "deployment/web", "gated", "--wait", "-o", "json")
+    waits = json.loads(done.stdout)
+    assert len(waits["pods"]) == 3
+    assert sum(pod["waitedNs"] for pod in waits["pods"]) == waits["waitedNs"] > 0
+    assert [total["cause"] for total in waits["byCause"]] == ["Insufficient cpu"]
+    (pending,) = [pod for pod in waits["pods"] if pod["lasts"]]
+    shown = reprieve(runs, "explain", pending["pod"], "gated", "--wait").stdout
+    assert "and still waits at the run's end" in shown
+    assert "n1     1 cpu    Deployment shop/web (2 cpu)" in shown
+    run = RunDirectory.open(runs / "gated")
+    with RunTables(run) as tables:
+        (workload,) = workloads_that_waited(
+            lambda sql, values: tables.select(sql, values).rows(), run.manifest().end_ns, 10
+        )
+    assert workload.key == "Deployment shop/web"
+    assert workload.length_ns == waits["waitedNs"]
+
+
+def test_a_gated_pod_does_not_wait_for_a_node(runs: Path) -> None:
+    """It has a gate to the end."""
+    done = reprieve(runs, "explain", "default/gated", "gated", "--wait", code=REFUSED)
+    assert "gated has no pod that waited for a node" in done.stderr
+
+
+def test_the_report_has_the_workloads_that_waited_most(runs: Path) -> None:
+    """With the causes."""
+    reprieve(runs, "report", "gated")
+    page = (runs / "gated" / "report.html").read_text()
+    assert "Workloads that waited most" in page
+    assert "Insufficient cpu" in page
+
+
+def test_a_cause_names_the_reasons_of_most_nodes() -> None:
+    """Those of at least half as many nodes as the first one; the others are details."""
+    message = "0/9 nodes are available: 5 Insufficient cpu, 3 Insufficient memory, 1 node(s) x."
+    cause, details = cause_of(message, is_nominated=False, is_undone=False, is_untried=False)
+    assert cause == "Insufficient cpu, Insufficient memory"
+    assert details[0] == ("Insufficient cpu", 5)
+    assert cause_of(None, is_nominated=False, is_undone=False, is_untried=True) == (UNTRIED, ())
+
+
+def test_a_wait_is_of_the_whole_time(runs: Path) -> None:
+    """A moment makes no sense with it."""
+    done = reprieve(runs, "explain", "x", "gated", "--wait", "--at", "1m", code=REFUSED)
+    assert "leave --at and --attempt out" in " ".join(done.stderr.split())
