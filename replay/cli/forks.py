@@ -6,14 +6,15 @@ settings that have an effect from the beginning are equal.
 
 from __future__ import annotations
 
+import functools
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Protocol
 
 from replay.cli.play import plan_of
 from replay.cli.traces import TraceArguments
-from replay.overrides.overrides import Overrides
+from replay.overrides.overrides import OverridePlan, Overrides
 from replay.settings import ReplaySettings
 from reprieve.trace.v1beta1 import trace_pb2
 
@@ -46,28 +47,45 @@ class Replayed(Protocol):
         """Return the settings with the configurations that result."""
 
 
-def shared_states(former: Replayed, request: Replayed) -> SharedStates | None:
+class Prepared:
+    """A replay with the configurations and the changes of its trace that result.
+
+    Raises OverrideError; so does its plan, which is made when it is needed.
+    """
+
+    def __init__(self, asked: Replayed) -> None:
+        self._asked = asked
+        self.settings = asked.configured()
+        self.binding = _binding(self.settings)
+
+    @functools.cached_property
+    def plan(self) -> OverridePlan:
+        """The changes of the trace."""
+        return plan_of(self.settings, self._asked.trace, self._asked.overrides)
+
+    @functools.cached_property
+    def times_ns(self) -> tuple[int, int]:
+        """The times of the trace's first and last records."""
+        times = [record.time_ns for record in self.records()]
+        return (times[0], times[-1]) if times else (0, 0)
+
+    def records(self) -> Iterator[trace_pb2.Record]:
+        """Return the changed trace."""
+        return self.plan.records(self.settings.seed)
+
+
+def shared_states(former: Prepared, request: Prepared) -> SharedStates | None:
     """Return which states of a replay another one has, too; None: none.
 
     Raises ExitError and OverrideError.
     """
-    settings_a, settings_b = former.configured(), request.configured()
-    if _binding(settings_a) != _binding(settings_b):
+    if former.binding != request.binding or former.plan.usage != request.plan.usage:
         return None
-    plan_a, plan_b = (
-        plan_of(settings, asked.trace, asked.overrides)
-        for settings, asked in ((settings_a, former), (settings_b, request))
-    )
-    if plan_a.usage != plan_b.usage:
-        return None
-    until_ns = first_difference_ns(
-        plan_a.records(settings_a.seed),
-        plan_b.records(settings_b.seed),
-        stops=(settings_a.until_ns is not None, settings_b.until_ns is not None),
-    )
-    if settings_b.until_ns is not None:
-        start_ns = next(plan_b.records(settings_b.seed), trace_pb2.Record()).time_ns
-        end_ns = start_ns + settings_b.until_ns + 1
+    stops = (former.settings.until_ns is not None, request.settings.until_ns is not None)
+    until_ns = first_difference_ns(former.records(), request.records(), stops)
+    if request.settings.until_ns is not None:
+        start_ns = next(request.records(), trace_pb2.Record()).time_ns
+        end_ns = start_ns + request.settings.until_ns + 1
         until_ns = end_ns if until_ns is None else min(until_ns, end_ns)
     return SharedStates(until_ns)
 
@@ -76,13 +94,13 @@ MUCH = 0.2
 """The share of a trace's time that makes it worthwhile to wait for the run that has it."""
 
 
-def shares_much(former: Replayed, request: Replayed) -> bool:
+def shares_much(former: Prepared, request: Prepared) -> bool:
     """Return whether a replay has much in common with another one. Raises as `shared_states`."""
     shared = shared_states(former, request)
     if shared is None or shared.until_ns is None:
         return shared is not None
-    times = [record.time_ns for record in former.trace.records(former.settings.scheduler_names)]
-    return bool(times) and shared.until_ns - times[0] > MUCH * (times[-1] - times[0])
+    first_ns, last_ns = former.times_ns
+    return shared.until_ns - first_ns > MUCH * (last_ns - first_ns)
 
 
 def first_difference_ns(

@@ -268,7 +268,7 @@ def _with_nodes(run: RunDirectory, tables: RunTables, waits: Waits, top: int) ->
     if not refused:
         return waits
     longest = max(refused, key=lambda part: part.length_ns)
-    owners = dict(tables.select(_OWNERS).rows())
+    owners: dict[str, str] = dict(tables.select(_OWNERS).rows())
     near = near_nodes(run, pod.uid, longest.from_ns, owners, top)
     return replace(waits, near=near, near_ns=longest.from_ns)
 

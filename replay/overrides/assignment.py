@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 import yaml
 
 from replay.bounds import yaml_value
+from replay.durations import duration_ns
 from replay.errors import TraceError
 from replay.overrides.errors import NoEffectError, OverrideError
 from replay.overrides.names import shown_names
@@ -71,6 +72,9 @@ WORKLOADS = (
 )
 
 
+TIMED = frozenset({OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, *WORKLOADS})
+"""What can be set at a time: objects of the trace."""
+_AT = ",at="
 _OBJECTS = {
     target.value: target
     for target in (
@@ -89,7 +93,8 @@ class Assignment:
     name: of the PriorityClass ("batch"), the budget or workload ("web" or "prod/web"), the plugin,
     the node group, the autoscaler's flag, or the key in a mapping ("memory.available"); "" for a
     top-level field of a configuration.
-    field: such as "value", "minAvailable" or "evictionHard".
+    field: such as "value", "minAvailable" or "evictionHard". at_ns: when it begins, since the start
+    of the trace.
     """
 
     text: str
@@ -97,6 +102,7 @@ class Assignment:
     name: str
     field: str
     value: str
+    at_ns: int = 0
 
     @property
     def plain_value(self) -> object:
@@ -141,12 +147,21 @@ class Assignment:
 
 
 def parse_assignment(text: str) -> Assignment:
-    """Return the assignment of `text`. Raises OverrideError for an unknown key."""
-    key, equals, value = text.partition("=")
+    """Return the assignment of "KEY=VALUE[,at=TIME]". Raises OverrideError for an unknown key."""
+    assigned, at, time = text.rpartition(_AT)
+    key, equals, value = (assigned if at else text).partition("=")
     if not equals or not key or not value:
         raise OverrideError(f"--set {text}: write KEY=VALUE, such as priorityClass.batch.value=50")
     target, name, field = _target(text, key)
-    return Assignment(text=text, target=target, name=name, field=field, value=value)
+    made = Assignment(text=text, target=target, name=name, field=field, value=value)
+    if not at:
+        return made
+    if target not in TIMED:
+        raise made.refused("a configuration is that of the whole replay: leave at= out")
+    try:
+        return replace(made, at_ns=duration_ns(time))
+    except ValueError:
+        raise made.refused(f"at={time} is not a duration; write at=10m") from None
 
 
 def _target(text: str, key: str) -> tuple[OverrideTarget, str, str]:
@@ -178,9 +193,9 @@ def unknown_field_error(assignment: Assignment, fields: tuple[str, ...]) -> Over
 
 def refuse_duplicates(assignments: tuple[Assignment, ...]) -> None:
     """Raise OverrideError if one field is set twice."""
-    seen: dict[tuple[OverrideTarget, str, str], str] = {}
+    seen: dict[tuple[OverrideTarget, str, str, int], str] = {}
     for assignment in assignments:
-        key = (assignment.target, assignment.name, assignment.field)
+        key = (assignment.target, assignment.name, assignment.field, assignment.at_ns)
         if key in seen:
             raise OverrideError(f"--set {seen[key]} and --set {assignment.text} set the same field")
         seen[key] = assignment.text

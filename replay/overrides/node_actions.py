@@ -121,6 +121,15 @@ def node_records(
                 yield trace_pb2.Record(time_ns=start_ns + at_ns, node_action=action)
 
 
+def at_time(option: str, text: str) -> tuple[str, int]:
+    """Return the text before ",at=TIME", and the time since the start of the trace, 0 without it.
+
+    Raises OverrideError.
+    """
+    target, given = split_options(f"{option} {text}", text, ("at",))
+    return (target, _at(f"{option} {text}", given)) if given else (text, 0)
+
+
 def refuse_late(option: str, at_ns: int, inventory: TraceInventory, until_ns: int | None) -> None:
     """Raise OverrideError for a time, ns since the start, after the end of the replay."""
     if until_ns is not None and at_ns > until_ns:

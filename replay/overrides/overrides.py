@@ -24,13 +24,15 @@ from replay.overrides.assignment import (
     parse_assignment,
     refuse_duplicates,
 )
-from replay.overrides.budgets import BudgetChanges, budget_changes, change_budgets
+from replay.overrides.budgets import budget_changes
+from replay.overrides.changes import TraceChanges, from_time
 from replay.overrides.configuration import kubelet_text, scheduler_text
 from replay.overrides.errors import NoEffectError, OverrideError
 from replay.overrides.inventory import TraceInventory, take_inventory
 from replay.overrides.node_actions import (
     DrainRequest,
     NodeEvent,
+    at_time,
     node_records,
     parse_drain,
     parse_fail,
@@ -45,7 +47,7 @@ from replay.overrides.nodes import (
     ranked_nodes,
     scale_plan,
 )
-from replay.overrides.priority_classes import ClassChange, change_classes, class_changes
+from replay.overrides.priority_classes import ClassChange, class_changes
 from replay.overrides.timed import after_header, at_times
 from replay.overrides.usage import (
     has_usage,
@@ -54,7 +56,7 @@ from replay.overrides.usage import (
     refuse_unmatched,
     with_other_pods,
 )
-from replay.overrides.workloads import WorkloadChange, change_workloads, workload_changes
+from replay.overrides.workloads import workload_changes
 from replay.world.kubelet.annotations import MEMORY, UsageRule
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1 import trace_pb2
@@ -71,38 +73,34 @@ _NO_OTHER_USAGE = trace_pb2.ImportIssue(
 class OverridePlan:
     """Overrides that were checked against a trace: what changes in its records.
 
-    `read` opens the trace. The other fields are the changes, in the order in which they are made.
-    usage: of several rules that match a pod, the last one counts. assumes_no_usage: pods that the
-    options do not select use nothing.
+    `read` opens the trace. The other fields are the changes, in the order in which they are made;
+    later: those that begin at a time, ns. usage: of several rules that match a pod, the last one
+    counts. assumes_no_usage: pods that the options do not select use nothing.
     """
 
     read: Callable[[], Records]
-    workloads: Mapping[tuple[str, str], WorkloadChange] = field(default_factory=dict)
-    classes: Mapping[str, ClassChange] = field(default_factory=dict)
-    budgets: BudgetChanges = field(default_factory=BudgetChanges)
-    nodes: NodePlan = field(default_factory=NodePlan)
+    changes: TraceChanges = field(default_factory=TraceChanges)
+    later: tuple[tuple[int, TraceChanges], ...] = ()
     arrivals: ArrivalTarget | None = None
     releases: tuple[Release, ...] = ()
     actions: tuple[trace_pb2.Record, ...] = ()
     start_ns: int = 0
     usage: tuple[UsageRule, ...] = ()
     assumes_no_usage: bool = False
-    inventory: TraceInventory = field(default_factory=TraceInventory)
 
     @property
     def removed_nodes(self) -> list[str]:
         """Return the names of the removed nodes, in the order of their removal."""
-        return list(self.nodes.removed)
+        plans = (self.changes, *(changes for _, changes in self.later))
+        return list(dict.fromkeys(name for plan in plans for name in plan.nodes.removed))
 
     def records(self, seed: int) -> Records:
         """Return the changed trace; `seed` is that of the order of arrivals."""
         arrivals = self.arrivals
         # Each change reads the trace with all changes before it applied.
         changes: tuple[tuple[object, Callable[[Records], Records]], ...] = (
-            (self.workloads, lambda trace: change_workloads(trace, self.workloads, self.inventory)),
-            (self.classes, lambda trace: change_classes(trace, self.classes)),
-            (self.budgets, lambda trace: change_budgets(trace, self.budgets)),
-            (self.nodes, lambda trace: change_nodes(trace, self.nodes)),
+            (True, self.changes.of),
+            *((True, partial(_from, at_ns, later)) for at_ns, later in self.later),
             (arrivals, lambda trace: arrivals_only(trace, arrivals, seed) if arrivals else trace),
             (self.releases, lambda trace: apply_releases(trace, self.releases, self.start_ns)),
             (self.actions, lambda trace: at_times(trace, self.actions)),
@@ -113,6 +111,10 @@ class OverridePlan:
             if is_needed:
                 records = change(records)
         return records
+
+
+def _from(at_ns: int, changes: TraceChanges, trace: Records) -> Records:
+    return from_time(trace, at_ns, changes.of)
 
 
 _always = partial(option, stored=1)
@@ -132,25 +134,26 @@ class Overrides:
     sets: tuple[str, ...] = _always(
         "--set",
         multiple=True,
-        metavar="KEY=VALUE",
+        metavar="KEY=VALUE[,at=TIME]",
         help="Override one value: deployment.prod/web.replicas=30, "
         "deployment.prod/web.priorityClassName=high, priorityClass.batch.value=50, "
         "pdb.prod/web.minAvailable=2 (a new budget of the workload prod/web, if there is none), "
         "evictionHard.memory.available=500Mi, podMaxBackoffSeconds=60, "
         "plugin.NodeResourcesFit.weight=5; with --autoscaler nodeGroup.web.max=20 and "
-        "autoscaler.scale-down-utilization-threshold=0.7. Repeatable.",
+        "autoscaler.scale-down-utilization-threshold=0.7. Objects may be set at a time: "
+        "deployment.web.replicas=30,at=10m. Repeatable.",
     )
     drop_nodes: str = _always(
         "--drop-nodes",
         default="",
-        metavar="NODE|SELECTOR",
-        help="Remove nodes from the beginning: one or more by name, or those that a label selector "
-        "matches: zone=a, gpu in (a, b), !spot.",
+        metavar="NODE|SELECTOR[,at=TIME]",
+        help="Remove nodes from the beginning, or at a time: one or more by name, or those that a "
+        "label selector matches: zone=a, gpu in (a, b), !spot.",
     )
     scale_nodes: tuple[str, ...] = _always(
         "--scale-nodes",
         multiple=True,
-        metavar="[SELECTOR:]FACTOR|+N|-N|=N",
+        metavar="[SELECTOR:]FACTOR|+N|-N|=N[,at=TIME]",
         help="Change the number of nodes: times 0.8 or 1.5, 10 more (+10), or exactly 5 (=5); of a "
         "pool as pool=gpu:-1. Repeatable.",
     )
@@ -246,23 +249,16 @@ class Overrides:
         if not self.changes_records:
             return OverridePlan(read=read, usage=usage, assumes_no_usage=is_assumed)
         inventory = take_inventory(read())
-        classes = self._classes(inventory)
-        budgets = budget_changes(
-            self._effective(
-                self.of(OverrideTarget.BUDGET), lambda chosen: budget_changes(chosen, inventory)
-            ),
-            inventory,
-        )
-        workloads = workload_changes(
-            self._effective(
-                self.of(*WORKLOADS), lambda chosen: workload_changes(chosen, inventory, classes)
-            ),
-            inventory,
-            classes,
-        )
-        nodes = self._node_plan(inventory, read)
-        if nodes and (self.arrivals or self.drains or self.failures):
+        start_ns = inventory.start_ns or 0
+        changes = self._changes(0, inventory, read)
+        nodes = changes.nodes
+        if nodes and (self.arrivals or self.drains or self.failures or self._times):
             inventory = take_inventory(change_nodes(read(), nodes))
+        for at_ns, text in self._times.items():
+            refuse_late(text, at_ns, inventory, until_ns)
+        later = tuple(
+            (start_ns + at_ns, self._changes(at_ns, inventory, read)) for at_ns in self._times
+        )
         for event in (*self.drains, *self.failures):
             refuse_late(event.option, event.at_ns, inventory, until_ns)
         for release in self.releases:
@@ -274,18 +270,64 @@ class Overrides:
             actions = tuple(node_records(self.drains, self.failures, inventory))
         return OverridePlan(
             read=read,
-            workloads=workloads,
-            classes=classes,
-            budgets=budgets,
-            nodes=nodes,
+            changes=changes,
+            later=later,
             arrivals=parse_arrivals(self.arrivals, inventory) if self.arrivals else None,
             releases=self.releases,
             actions=actions,
-            start_ns=inventory.start_ns or 0,
+            start_ns=start_ns,
             usage=usage,
             assumes_no_usage=is_assumed,
+        )
+
+    def _changes(
+        self, at_ns: int, inventory: TraceInventory, read: Callable[[], Records]
+    ) -> TraceChanges:
+        """Return the changes that begin at a time since the start, 0 for the beginning."""
+
+        def of(*targets: OverrideTarget) -> tuple[Assignment, ...]:
+            return tuple(given for given in self.of(*targets) if given.at_ns == at_ns)
+
+        classes = self._classes(of(OverrideTarget.PRIORITY_CLASS), inventory)
+        budgets = budget_changes(
+            self._effective(
+                of(OverrideTarget.BUDGET), lambda chosen: budget_changes(chosen, inventory)
+            ),
+            inventory,
+        )
+        workloads = workload_changes(
+            self._effective(
+                of(*WORKLOADS), lambda chosen: workload_changes(chosen, inventory, classes)
+            ),
+            inventory,
+            classes,
+        )
+        return TraceChanges(
+            workloads=workloads,
+            classes=classes,
+            budgets=budgets,
+            nodes=self._node_plan(at_ns, inventory, read),
             inventory=inventory,
         )
+
+    @property
+    def _times(self) -> Mapping[int, str]:
+        """Return the times at which changes of objects begin, since the start, with an option."""
+        times = {
+            given.at_ns: f"--set {given.text}"
+            for given in self.of(*WORKLOADS, OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET)
+        }
+        times |= {at_ns: f"--drop-nodes {self.drop_nodes}" for _, at_ns in self._dropped}
+        times |= {at_ns: f"--scale-nodes {text}" for text, at_ns in self._scaled}
+        return {at_ns: times[at_ns] for at_ns in sorted(times) if at_ns}
+
+    @property
+    def _dropped(self) -> list[tuple[str, int]]:
+        return [at_time("--drop-nodes", self.drop_nodes)] if self.drop_nodes else []
+
+    @property
+    def _scaled(self) -> list[tuple[str, int]]:
+        return [at_time("--scale-nodes", text) for text in self.scale_nodes]
 
     def added(self) -> Iterator[trace_pb2.Record]:
         """Yield what the options add to a trace by name: objects of `--apply`, PriorityClasses."""
@@ -301,9 +343,10 @@ class Overrides:
         """Return the changed trace, as `plan` and OverridePlan.records do."""
         return self.plan(read).records(seed)
 
-    def _classes(self, inventory: TraceInventory) -> Mapping[str, ClassChange]:
+    def _classes(
+        self, given: tuple[Assignment, ...], inventory: TraceInventory
+    ) -> Mapping[str, ClassChange]:
         """Return the changes of classes; one that a `--set` gives to a workload may be new."""
-        given = self.of(OverrideTarget.PRIORITY_CLASS)
         named = {assignment.value for assignment in self.of(*WORKLOADS)}
         for assignment in given:
             if assignment.name in named:
@@ -384,16 +427,20 @@ class Overrides:
                 "'app=web memory 200Mi+50Mi/m'"
             )
 
-    def _node_plan(self, inventory: TraceInventory, read: Callable[[], Records]) -> NodePlan:
+    def _node_plan(
+        self, at_ns: int, inventory: TraceInventory, read: Callable[[], Records]
+    ) -> NodePlan:
         removed: dict[str, None] = {}
-        if self.drop_nodes:
-            with self._allowing():
-                removed = dict.fromkeys(nodes_to_drop(self.drop_nodes, inventory))
-        if not self.scale_nodes:
+        for target, since_ns in self._dropped:
+            if since_ns == at_ns:
+                with self._allowing():
+                    removed = dict.fromkeys(nodes_to_drop(target, inventory))
+        scales = [text for text, since_ns in self._scaled if since_ns == at_ns]
+        if not scales:
             return NodePlan(removed=removed)
         kept = {name: node for name, node in inventory.nodes.items() if name not in removed}
         ranked, clones = ranked_nodes(self.scale_order, kept, read()), dict[str, list[str]]()
-        for scale in self.scale_nodes:
+        for scale in scales:
             with self._allowing():
                 plan = scale_plan(scale, ranked, inventory)
                 removed |= dict(plan.removed)

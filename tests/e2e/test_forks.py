@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from replay import recovery
 from replay.cli.errors import REFUSED
+from replay.errors import OutputError
 from replay.results.run.checkpoints import checkpoints_in
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import SharedBeginning
@@ -66,6 +68,16 @@ def shared_of(run: RunDirectory) -> SharedBeginning:
         (("--fail", f"{NODE},for=1m"), ("--fail", f"{NODE},for=1m,at={AT}")),
         (("--drain", f"{NODE},order=name"), ("--drain", f"{NODE},order=name,at={AT}")),
         (("--apply", "release.yaml"), ("--apply", f"release.yaml,at={AT}")),
+        (("--drop-nodes", NODE), ("--drop-nodes", f"{NODE},at={AT}")),
+        (("--scale-nodes", "+2"), ("--scale-nodes", f"+2,at={AT}")),
+        (
+            ("--set", "priorityClass.batch.value=300000"),
+            ("--set", f"priorityClass.batch.value=300000,at={AT}"),
+        ),
+        (
+            ("--set", "deployment.app-001.replicas=30"),
+            ("--set", f"deployment.app-001.replicas=30,at={AT}"),
+        ),
         (("--until", "5m"), ("--until", "5m")),
     ],
 )
@@ -73,7 +85,7 @@ def test_a_fork_is_the_run_of_its_twin(
     forked: Path, added: Sequence[str], timed: Sequence[str]
 ) -> None:
     """With all that commands show of it; most of it was not played."""
-    name = added[0] + added[1][-2:]
+    name = added[0] + added[1][-12:]
     fork = replayed(forked, f"fork{name}", "--from", "a", "--at", AT, *added)
     twin = replayed(forked, f"twin{name}", "c.ktr", *timed)
     assert not differences(fork.path, twin.path)
@@ -121,7 +133,7 @@ def test_what_differs_late_is_found_in_the_trace(forked: Path) -> None:
     """Without --at, an override knows by the records that it changes when it has an effect."""
     run = replayed(forked, "late", "--from", "a", "--fail", f"{NODE},at={AT}")
     assert shared_of(run).length_ns < AT_NS
-    early = replayed(forked, "early", "--from", "a", "--drop-nodes", NODE)
+    early = replayed(forked, "early", "--from", "a", "--drop-nodes", "node-0002")
     assert early.manifest().shared is None
 
 
@@ -144,12 +156,30 @@ def test_a_state_that_was_changed_is_not_used(forked: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
+    "breaking", ["replay.runner._Attempt.play", "replay.forks.RunDirectory.go_back"]
+)
+def test_a_fork_that_breaks_off_goes_on(forked: Path, breaking: str) -> None:
+    """From the state that it has taken, or from its beginning where it has not taken it yet."""
+    name = breaking.rpartition(".")[2]
+    arguments = ("--from", "a", "--at", AT, "--fail", NODE, "--run", f"broken-{name}", *QUIET)
+    with mock.patch(breaking, side_effect=OutputError("the disk is full")):
+        reprieve(forked, "replay", *arguments, code=6)
+    reprieve(forked, "resume", f"broken-{name}")
+    twin = replayed(forked, f"whole-{name}", "c.ktr", "--fail", f"{NODE},at={AT}")
+    assert not recorded_differences(forked / f"broken-{name}", twin.path)
+
+
+@pytest.mark.parametrize(
     ("arguments", "problem"),
     [
         (("c.ktr", "--at", AT), "--at is a moment of a run: name the run with --from"),
         (("c.ktr", "--from", "a"), "leave TRACE out"),
         (("--from", "a", "--at", "soon"), "is not a duration or a time"),
         (("--from", "a", "--at", AT, "--usage", "* memory 1Mi"), "--usage has an effect from the"),
+        (
+            ("--from", "a", "--at", AT, "--set", "podMaxBackoffSeconds=60"),
+            "a configuration is that of the whole replay",
+        ),
         (("--from", "nothing"), "is not a run directory"),
     ],
 )

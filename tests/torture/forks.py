@@ -80,7 +80,7 @@ def _change(
     run: RunDirectory, chance: random.Random, folder: Path, number: int
 ) -> tuple[str, list[str], list[str]]:
     """Return a moment, options that begin then, and the same ones with `at=`."""
-    times, nodes = _times_and_nodes(run)
+    times, nodes, classes = _times_and_names(run)
     start_ns, end_ns = times[0], times[-1]
     # Some are the moments of rounds, and one may be after the run's end.
     at_ns = chance.choice((chance.choice(times), chance.randint(start_ns, end_ns + end_ns // 50)))
@@ -95,6 +95,13 @@ def _change(
             [("--drain", f"{node},uncordon-after=20s")],
             [("--apply", str(release))],
             [("--apply", str(release)), ("--drain", node)],
+            [("--drop-nodes", node)],
+            [("--scale-nodes", chance.choice(("+1", "+3", "0.7")))],
+            *(
+                [[("--set", f"priorityClass.{chance.choice(classes)}.value=500")]]
+                if classes
+                else []
+            ),
         )
     )
     added = [text for option in texts for text in option]
@@ -102,14 +109,18 @@ def _change(
     return at, added, timed
 
 
-def _times_and_nodes(run: RunDirectory) -> tuple[Sequence[int], Sequence[str]]:
-    times, nodes = list[int](), dict[str, None]()
+def _times_and_names(run: RunDirectory) -> tuple[Sequence[int], Sequence[str], Sequence[str]]:
+    """Return the times of the rounds, the nodes, and the classes of pods that are not system's."""
+    times, nodes, classes = list[int](), dict[str, None](), dict[str, None]()
     for round_ in run.rounds():
         times.append(round_.time_ns)
         for event in round_.events:
             if event.HasField("add") and event.add.HasField("node"):
                 nodes[event.add.node.metadata.name] = None
-    return times, list(nodes)
+            name = event.add.pod.spec.priority_class_name
+            if name and not name.startswith("system-"):
+                classes[name] = None
+    return times, list(nodes), list(classes)
 
 
 def attempts(seeds: Sequence[int]) -> Iterator[tuple[int, list[str], int]]:

@@ -259,11 +259,12 @@ def _origin(request: ReplayRequest) -> Origin | None:
     """Return what a new run shares with another one; a resumed one has it already."""
     if request.shares is None or request.settings.resumes:
         return None
-    from replay.cli.forks import shared_states  # noqa: PLC0415 - loaded when needed
+    from replay.cli.forks import Prepared, shared_states  # noqa: PLC0415 - loaded when needed
 
     with refusing(RunError, OverrideError):
         run = open_run(request.shares)
-        shared = shared_states(command.request(inputs_of(run)), request)
+        former = command.request(inputs_of(run))
+        shared = shared_states(Prepared(former), Prepared(request))
     return None if shared is None else Origin(run=run, until_ns=shared.until_ns)
 
 
@@ -367,7 +368,15 @@ def forked(run: Path, moment: str | None, added: Sequence[str]) -> list[str]:
     return [*begun, *(added if moment is None else begun_at(added, moment, begun))]
 
 
-_TIMED = {"drain": "--drain", "fail": "--fail", "apply": "--apply"}
+_TIMED = {
+    "drain": "--drain",
+    "fail": "--fail",
+    "apply": "--apply",
+    "sets": "--set",
+    "drop_nodes": "--drop-nodes",
+    "scale_nodes": "--scale-nodes",
+}
+"""The what-ifs that can begin at a time, by their parameters."""
 
 
 def begun_at(added: Sequence[str], moment: str, begun: Sequence[str]) -> list[str]:
@@ -383,8 +392,12 @@ def begun_at(added: Sequence[str], moment: str, begun: Sequence[str]) -> list[st
             name = f"--{long_name(option)}".replace("_", "-")
             raise click.UsageError(f"{name} has an effect from the beginning: leave --at out")
     kept = without(added, _TIMED)
+    former = command.make_context("replay", list(begun), resilient_parsing=True)
+    if context.params.get("drop_nodes") and former.params.get("drop_nodes"):
+        raise click.UsageError("--drop-nodes is in the run's command already: name its trace")
     for name, flag in _TIMED.items():
-        for text in context.params.get(name) or ():
+        texts = context.params.get(name) or ()
+        for text in (texts,) if isinstance(texts, str) else texts:
             has_time = any(part.strip().startswith("at=") for part in text.split(","))
             kept += [flag, text if has_time else text + at]
     return kept

@@ -46,10 +46,6 @@ from replay.whatif.sweep_table import SweepRow, cells_csv, columns, markdown, pl
 from services.terminal import counted as counted_text
 from services.terminal import echo
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from replay.cli.commands.replay import ReplayRequest
-
 _SHOWN = ("bound", "pending", "preempted", "evicted", "waited_p99")
 _PROBLEMS_SHOWN = 3
 
@@ -238,17 +234,20 @@ def _sharing(grid: Sequence[SweepCell]) -> list[SweepCell]:
     The baseline is the first that others may share with. Raises ExitError.
     """
     from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
-    from replay.cli.forks import shares_much  # noqa: PLC0415 - when needed
+    from replay.cli.forks import Prepared, shares_much  # noqa: PLC0415 - when needed
 
-    origins: list[tuple[str, ReplayRequest]] = []
+    # One origin for all cells that have the same settings: each trace is read once more.
+    origins: list[tuple[str, Prepared]] = []
     shared: dict[str, SweepCell] = {}
     for cell in sorted(grid, key=lambda cell: not cell.is_baseline):
-        request = replay_command.request(cell.command_line)
         with refusing(OverrideError):
-            origin = next((name for name, other in origins if shares_much(other, request)), "")
-        shared[cell.name] = dataclasses.replace(cell, shares=origin)
-        if not origin:
-            origins.append((cell.name, request))
+            prepared = Prepared(replay_command.request(cell.command_line))
+            same = next((o for o in origins if o[1].binding == prepared.binding), None)
+            is_shared = same is not None and shares_much(same[1], prepared)
+        shares = same[0] if same is not None and is_shared else ""
+        shared[cell.name] = dataclasses.replace(cell, shares=shares)
+        if same is None:
+            origins.append((cell.name, prepared))
     return [shared[cell.name] for cell in grid]
 
 

@@ -1,0 +1,148 @@
+"""Changes of a trace's objects, from its beginning or from a time on.
+
+From a time on means that what exists then becomes what it would be under the change: an object that
+the change makes otherwise is updated, one that it leaves out is deleted, and one that it adds is
+created, all last at that time; later records are changed as they would be from the beginning. Pods
+that exist then stay as they are, as they do in a cluster whose classes or templates change.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from replay.kube.kinds import metadata
+from replay.overrides.budgets import BudgetChanges, change_budgets
+from replay.overrides.inventory import TraceInventory
+from replay.overrides.nodes import NodePlan, change_nodes
+from replay.overrides.priority_classes import ClassChange, change_classes
+from replay.overrides.timed import renumbered
+from replay.overrides.workloads import WorkloadChange, change_workloads
+from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
+from reprieve.trace.v1beta1 import trace_pb2
+
+Records = Iterator[trace_pb2.Record]
+_Key = tuple[str, str, str]
+_END = "the objects that exist have been changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceChanges:
+    """Changes of objects by name, in the order in which they are made."""
+
+    workloads: Mapping[tuple[str, str], WorkloadChange] = field(default_factory=dict)
+    classes: Mapping[str, ClassChange] = field(default_factory=dict)
+    budgets: BudgetChanges = field(default_factory=BudgetChanges)
+    nodes: NodePlan = field(default_factory=NodePlan)
+    inventory: TraceInventory = field(default_factory=TraceInventory)
+
+    def of(self, records: Records) -> Records:
+        """Return the changed records; each change reads them with all changes before it."""
+        if self.workloads:
+            records = change_workloads(records, self.workloads, self.inventory)
+        if self.classes:
+            records = change_classes(records, self.classes)
+        if self.budgets:
+            records = change_budgets(records, self.budgets)
+        return change_nodes(records, self.nodes) if self.nodes else records
+
+
+def from_time(
+    records: Iterable[trace_pb2.Record], at_ns: int, change: Callable[[Records], Records]
+) -> Records:
+    """Yield the records, from a time on with a change, renumbered."""
+    return renumbered(_from_time(iter(records), at_ns, change))
+
+
+def _from_time(records: Records, at_ns: int, change: Callable[[Records], Records]) -> Records:
+    existing = _Existing()
+    later: list[trace_pb2.Record] = []
+    for record in records:
+        if record.time_ns > at_ns:
+            later.append(record)
+            break
+        existing.see(record)
+        yield record
+    end = trace_pb2.Record(time_ns=at_ns, issue=trace_pb2.ImportIssue(kind=_END))
+    changed = change(itertools.chain(existing.records(at_ns), [end], later, records))
+    yield from existing.changes(at_ns, changed)
+    yield from changed
+
+
+class _Existing:
+    """What a trace has made up to a time: its objects but pods, templates, and usage of nodes."""
+
+    def __init__(self) -> None:
+        self._header = trace_pb2.Record(header=trace_pb2.Header())
+        self._others: list[trace_pb2.Record] = []
+        self._known = set[bytes]()
+        self._objects: dict[_Key, KubernetesObject] = {}
+
+    def see(self, record: trace_pb2.Record) -> None:
+        match record.WhichOneof("record"):
+            case "header":
+                self._header = record
+            case "create" | "update" as case:
+                message: KubernetesObject = getattr(record, case)
+                if not message.HasField("pod"):
+                    self._objects[_key(message)] = message
+            case "delete":
+                ref = record.delete.object
+                self._objects.pop((ref.kind, ref.namespace, ref.name), None)
+            case "template" | "usage" as case if case == "template" or _is_of_many(record.usage):
+                self._others.append(record)
+                self._known.add(_content(record, case))
+
+    def records(self, at_ns: int) -> Records:
+        """Yield what exists as a trace that begins at a time."""
+        yield self._header
+        yield from self._others
+        for message in self._objects.values():
+            yield trace_pb2.Record(time_ns=at_ns, create=message)
+
+    def changes(self, at_ns: int, changed: Records) -> Records:
+        """Yield what must happen for what exists to be as changed; reads that part of it."""
+        kept = set[_Key]()
+        for record in changed:
+            match record.WhichOneof("record"):
+                case "issue" if record.issue.kind == _END:
+                    break
+                case "create":
+                    key = _key(record.create)
+                    kept.add(key)
+                    existing = self._objects.get(key)
+                    if existing is None:
+                        yield trace_pb2.Record(time_ns=at_ns, create=record.create)
+                    elif existing != record.create:
+                        yield trace_pb2.Record(time_ns=at_ns, update=record.create)
+                case "template" | "usage" as case:
+                    if _content(record, case) not in self._known:
+                        added = trace_pb2.Record()
+                        added.CopyFrom(record)
+                        added.time_ns = at_ns
+                        yield added
+        for kind, namespace, name in self._objects:
+            if (kind, namespace, name) not in kept:
+                gone = trace_pb2.Record(time_ns=at_ns)
+                ref = gone.delete.object
+                ref.kind, ref.namespace, ref.name = kind, namespace, name
+                ref.uid = metadata(self._objects[kind, namespace, name]).uid
+                yield gone
+
+
+def _key(message: KubernetesObject) -> _Key:
+    kind: str = getattr(message, message.WhichOneof("object") or "").DESCRIPTOR.name
+    meta = metadata(message)
+    return kind, meta.namespace, meta.name
+
+
+def _is_of_many(usage: trace_pb2.UsageProfile) -> bool:
+    """Return whether a profile is of a node, or of the pods of a template."""
+    return bool(usage.node_name or usage.template_id)
+
+
+def _content(record: trace_pb2.Record, case: str) -> bytes:
+    """Return a record's content, without its time and number."""
+    content: bytes = getattr(record, case).SerializeToString(deterministic=True)
+    return case.encode() + content
