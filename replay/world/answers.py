@@ -153,6 +153,9 @@ def check_autoscaler(
             if not step.HasField("scan"):
                 problem = "must be absent: the step is not a scan"
             raise _InvalidFieldError("report", problem)
+        if answer.HasField("next_scan_time_ns") and answer.next_scan_time_ns <= step.time_ns:
+            problem = f"{answer.next_scan_time_ns} is not after the step's {step.time_ns}"
+            raise _InvalidFieldError("next_scan_time_ns", problem)
     except _InvalidFieldError as error:
         raise AnswerError("autoscaler", error.path, str(error), time_ns=step.time_ns) from None
 

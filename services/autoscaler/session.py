@@ -168,7 +168,9 @@ class AutoscalerSession:
         if self.under_way is not None:
             return service_pb.ApplyResponse()
         return service_pb.ApplyResponse(
-            next_due_time_ns=self.core.next_due_ns(), more=bool(self.parts)
+            next_due_time_ns=self.core.next_due_ns(),
+            more=bool(self.parts),
+            next_scan_time_ns=self._next_scan_ns(),
         )
 
     def _answer(self, report: ScanReport | None) -> service_pb.ApplyResponse:
@@ -179,7 +181,15 @@ class AutoscalerSession:
             report=self.parts.popleft() if self.parts else None,
             more=bool(self.parts),
             next_due_time_ns=self.core.next_due_ns(),
+            next_scan_time_ns=self._next_scan_ns(),
         )
+
+    def _next_scan_ns(self) -> int | None:
+        """Return when a scan may next come to something else, None: at the next one."""
+        same_until_ns = self.core.same_until_ns
+        if self.parts or same_until_ns is None or same_until_ns <= self.at_ns:
+            return None
+        return min(same_until_ns + 1, TIME_NS_MAX)
 
     def _decoded(
         self, change: service_pb.Change, field: str

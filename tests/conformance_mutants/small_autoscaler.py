@@ -258,6 +258,8 @@ class SmallAutoscaler:
         dues = [deletion.due_ns for deletion in self.deletions.values()]
         if dues and self.call is None:
             answer.next_due_time_ns = min(dues)
+        if self.breaks(Breach.LEAVES_OUT_SCANS):
+            answer.next_scan_time_ns = self._now() + 60 * SECOND_NS
         return answer
 
     def _finish(self) -> None:

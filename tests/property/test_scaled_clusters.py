@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from replay.world.api.pod_record import PodRecord
 from replay.world.controllers.disruption import EvictionApi, EvictionRefusal
+from services.autoscaler.session import AutoscalerSession
 from tests.e2e.commands import reprieve
 from tests.e2e.test_autoscaler_in_the_loop import DAEMON_SET, DEPLOYMENT, JOB, NODE
 
@@ -39,6 +40,7 @@ spec:
 ---
 """
 AGENT_MILLI = 500
+REPLAY = ["replay", "c.yaml", "--autoscaler", "g.yaml", "--model", "service-time=3m", "-q"]
 SIZES = st.sampled_from([1, 2, 4, 8])
 
 
@@ -104,23 +106,60 @@ def test_what_an_autoscaler_never_does(
     """It keeps to sizes, budgets and what can move; it asks only for nodes that help; it ends."""
     folder = tmp_path_factory.mktemp("scaled")
     text, milli = manifests
+    flags = {"scale-down-unneeded-time": "1m", "scale-down-delay-after-add": "1m"}
+    _write(folder, groups, text, flags, agent=agent)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(EvictionApi, "evict", _within_budgets(EvictionApi.evict))
+        reprieve(folder, *REPLAY, "--seed", str(seed), "--run", "run")
+    _check(folder, groups, milli, AGENT_MILLI * agent)
+
+
+@settings(max_examples=8, suppress_health_check=list(HealthCheck))
+@given(groups=groups(), manifests=workloads(), agent=st.booleans(), delay=st.sampled_from([0, 45]))
+def test_scans_that_are_left_out_change_nothing(
+    groups: list[dict[str, Any]],
+    manifests: tuple[str, dict[str, int]],
+    *,
+    agent: bool,
+    delay: int,
+    tmp_path_factory: pytest.TempPathFactory,
+) -> None:
+    """A run whose service never says that scans may be left out is the same, to its end."""
+    folder = tmp_path_factory.mktemp("lazy")
+    flags = {"scale-down-unneeded-time": "1m", "new-pod-scale-up-delay": f"{delay}s"}
+    _write(folder, groups, manifests[0], flags, agent=agent)
+    reprieve(folder, *REPLAY, "--run", "lazy")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(AutoscalerSession, "_next_scan_ns", lambda _session: None)
+        reprieve(folder, *REPLAY, "--run", "all")
+    logs = [(folder / run / "decisions.jsonl").read_bytes() for run in ("lazy", "all")]
+    assert logs[0] == logs[1]
+    ends = [
+        orjson.loads((folder / run / "summary.json").read_bytes())["end_ns"]
+        for run in ("lazy", "all")
+    ]
+    assert ends[0] == ends[1]
+
+
+def _write(
+    folder: Path,
+    groups: list[dict[str, Any]],
+    manifests: str,
+    flags: dict[str, str],
+    *,
+    agent: bool,
+) -> None:
+    """Write a cluster with the groups' first nodes, and the groups."""
     nodes = "".join(
         NODE.format(name=f"{group['name']}-{number}", pool=group["name"], cpu=group["cpu"])
         for group in groups
         for number in range(group["first"])
     )
     fixed = NODE.format(name="fixed", pool="none", cpu=1)
-    cluster = fixed + nodes + (DAEMON_SET if agent else "") + text
+    cluster = fixed + nodes + (DAEMON_SET if agent else "") + manifests
     (folder / "c.yaml").write_text(cluster, encoding="utf-8")
     told = [{name: group[name] for name in group.keys() - {"first", "cpu"}} for group in groups]
-    flags = {"scale-down-unneeded-time": "1m", "scale-down-delay-after-add": "1m"}
-    content = orjson.dumps({"flags": flags, "groups": told})
-    (folder / "g.yaml").write_bytes(content)
-    options = ["--seed", str(seed), "--model", "service-time=3m", "--run", "run", "-q"]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(EvictionApi, "evict", _within_budgets(EvictionApi.evict))
-        reprieve(folder, "replay", "c.yaml", "--autoscaler", "g.yaml", *options)
-    _check(folder, groups, milli, AGENT_MILLI * agent)
+    (folder / "g.yaml").write_bytes(orjson.dumps({"flags": flags, "groups": told}))
 
 
 def _within_budgets(evict: Any) -> Any:

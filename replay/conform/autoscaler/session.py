@@ -67,12 +67,12 @@ class SessionAutoscaler:
 
     def act(self, at_ms: int, carry: Carry) -> None:
         """Do the background work."""
-        step = service_pb.Step(time_ns=_time_ns(at_ms), background_work=service_pb.BackgroundWork())
+        step = service_pb.Step(time_ns=time_ns(at_ms), background_work=service_pb.BackgroundWork())
         self._carry_out(step, carry)
 
     def scan(self, at_ms: int, carry: Carry) -> Json:
         """Scan, and return the report."""
-        step = service_pb.Step(time_ns=_time_ns(at_ms), scan=service_pb.Scan())
+        step = service_pb.Step(time_ns=time_ns(at_ms), scan=service_pb.Scan())
         self._carry_out(step, carry)
         report = self._answer.report
         while self._answer.more:
@@ -271,7 +271,8 @@ def _scale_up_json(report: pb.ScaleUpReport) -> Json:
     }
 
 
-def _time_ns(at_ms: int) -> int:
+def time_ns(at_ms: int) -> int:
+    """Return a script's time, ns since the Unix epoch."""
     return _BEGIN_NS + at_ms * MILLISECOND_NS
 
 

@@ -15,11 +15,18 @@ actionablecluster/actionable_cluster_processor.go; processors/customresources/gp
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, fields, replace
 
 from services.autoscaler.core import pod_lists
-from services.autoscaler.core.calls import Calls, DecreaseTargetSize, DeleteNodes, Done, UnmarkNode
+from services.autoscaler.core.calls import (
+    Calls,
+    DecreaseTargetSize,
+    DeleteNodes,
+    Done,
+    UnmarkNode,
+    noting,
+)
 from services.autoscaler.core.cluster import Cluster, ClusterObject
 from services.autoscaler.core.cluster_state.backoff import BackedOff, GroupBackoff
 from services.autoscaler.core.cluster_state.readiness import is_ready
@@ -31,6 +38,7 @@ from services.autoscaler.core.cluster_state.registry import (
 from services.autoscaler.core.expander.options import Choose, ExpanderContext
 from services.autoscaler.core.gpu import allocatable_gpus, requests_gpu
 from services.autoscaler.core.groups import Cloud, NodeGroup
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.reports import (
@@ -99,7 +107,7 @@ class AutoscalerState:
 class _Scan:
     """What one scan passes from step to step."""
 
-    now_ns: int
+    now: Now
     report: ScanReport
     nodes: list[ClusterNode]
     may_delete: bool = True
@@ -141,9 +149,11 @@ class Autoscaler:
         self.last_scale_up_ns = self.last_delete_ns = self.last_failure_ns = 0
         self.next_listing_ns: int | None = None
         self.has_scanned = False
+        self.same_until_ns: int | None = None
 
     def apply(self, change: ClusterObject | NodeGroup | Gone) -> None:
         """Take over an object that was added or changed, or that is gone."""
+        self.same_until_ns = None
         match change:
             case NodeGroup():
                 self.cloud.put(change)
@@ -205,6 +215,24 @@ class Autoscaler:
         actuator.deletions = kept.deletions
         actuator.last_deleted, actuator.last_failed = kept.last_deleted, kept.last_failed
 
+    def _kept(self) -> tuple[object, ...]:
+        """Return a copy of all that a scan reads of what came before it, but for the cluster.
+
+        The time of the last scan is left out: only how far apart scans are is read of it.
+        """
+        kept = self.state_between_instants()
+        left_out = {"next_listing_ns", "last_update_ns"}
+        return tuple(_copied(getattr(kept, f.name)) for f in fields(kept) if f.name not in left_out)
+
+    def _chosen(self, now: Now) -> Choose:
+        """Return `choose` for this scan; it may choose differently at another time."""
+
+        def choose(names: Sequence[str]) -> str:
+            now.read()
+            return self.choose(names)
+
+        return choose
+
     def next_due_ns(self) -> int | None:
         """Return when the background work is next due; scans are their caller's."""
         dues = (self.next_listing_ns, self.actuator.deletions.next_due_ns())
@@ -212,26 +240,34 @@ class Autoscaler:
 
     def act(self, now_ns: int) -> Calls[None]:
         """Do the background work that is due: list the instances anew, go on with deletions."""
+        before = self._kept()
         if self.next_listing_ns is not None and self.next_listing_ns <= now_ns:
             self.state.refresh_listing()
             self.next_listing_ns += ((now_ns - self.next_listing_ns) // REFRESH_NS + 1) * REFRESH_NS
         yield from self.actuator.act(now_ns)
+        if self._kept() != before:
+            self.same_until_ns = now_ns
 
     def scan(self, now_ns: int) -> Calls[ScanReport]:
         """Scan the cluster: scale up, scale down, and report both."""
+        before, now = self._kept(), Now(now_ns)
         report = ScanReport(now_ns=now_ns)
+        yield from noting(self._steps(report, now), lambda _call: now.read())
+        self.same_until_ns = now.until_ns if self._kept() == before else now_ns
+        return report
+
+    def _steps(self, report: ScanReport, now: Now) -> Calls[None]:
         yield from self._clean_up()
-        yield from self._scan(report, now_ns)
-        report.upcoming = self.state.upcoming(now_ns)
+        yield from self._scan(report, now)
+        report.upcoming = self.state.upcoming(now)
         groups = [group.name for group in self.cloud.groups()]
-        backoffs = ((name, self.state.backed_off(name, now_ns)) for name in groups)
+        backoffs = ((name, self.state.backed_off(name, now)) for name in groups)
         report.backoff = {name: failed.error_code for name, failed in backoffs if failed}
         report.unhealthy_groups = tuple(
             name for name in groups if not self.state.is_group_healthy(name)
         )
-        return report
 
-    def _scan(self, report: ScanReport, now_ns: int) -> Calls[None]:
+    def _scan(self, report: ScanReport, now: Now) -> Calls[None]:
         nodes, ready = self._list_nodes()
         if not self.options.scale_up_from_zero and not ready:
             self.planner.unneeded.forget()
@@ -242,21 +278,21 @@ class Autoscaler:
         self.snapshot.set_state(nodes, load)
         self.snapshot.fork()
         self.templates.recompute(
-            self.snapshot, nodes, self.cloud, self.cluster.daemon_sets(), self.options, now_ns
+            self.snapshot, nodes, self.cloud, self.cluster.daemon_sets(), self.options, now
         )
-        yield from self.state.update(nodes, now_ns)
+        yield from self.state.update(nodes, now)
         report.scale_up = ScaleUpReport(result=ScaleUpResult.NOT_TRIED)
-        yield from self._delete_long_unregistered(now_ns)
+        yield from self._delete_long_unregistered(now)
         if not self.state.is_healthy:
             self.planner.unneeded.forget()
             report.stopped = Stopped.UNHEALTHY
         else:
             yield from self._delete_failed_instances()
-            fixed = yield from self._fix_sizes(report, now_ns)
+            fixed = yield from self._fix_sizes(report, now)
             if fixed:
                 report.stopped = Stopped.FIXED_GROUP_SIZE
         if report.stopped is None and not report.error:
-            scan = _Scan(now_ns, report, self._add_upcoming(nodes, now_ns))
+            scan = _Scan(now, report, self._add_upcoming(nodes, now))
             yield from self._scale(scan, pods.unschedulable, len(ready))
         report.delete_results = self.actuator.deletions.take_results()
 
@@ -270,7 +306,7 @@ class Autoscaler:
             draining=deletions.drained(),
             options=self.options,
         )
-        pods = pod_lists.without_young(pods, self.options, scan.now_ns)
+        pods = pod_lists.without_young(pods, self.options, scan.now)
         scan.report.pods_to_help = tuple(pod.key for pod in pods)
         yield from self._scale_up(scan, pods, simulated, ready)
         if self.options.scale_down_enabled:
@@ -289,23 +325,23 @@ class Autoscaler:
             remain = tuple(RemainingPod(pod=pod.key) for pod in pods)
             result = ScaleUpResult.LIMITED_BY_MAX_NODES_TOTAL
             tried = ScaleUpReport(result=result, remain=remain)
-        elif _are_new(pods, scan.now_ns):
+        elif _are_new(pods, scan.now):
             scan.may_delete = False
             tried = ScaleUpReport(result=ScaleUpResult.IN_COOLDOWN)
         else:
             templates = self.templates.by_group
             report.scale_up = yield from self.scale_up.scale_up(
-                pods, simulated, templates, self.choose, scan.now_ns
+                pods, simulated, templates, self._chosen(scan.now), scan.now
             )
             if report.scale_up.result is ScaleUpResult.SUCCESSFUL:
-                self.last_scale_up_ns = scan.now_ns
+                self.last_scale_up_ns = scan.now.ns
                 report.scale_down = ScaleDownResult.IN_COOLDOWN
             return
         report.scale_up = None if self.options.enforce_node_group_min_size else tried
 
     def _scale_down(self, scan: _Scan) -> Calls[None]:
         """Find what is unneeded, and delete what may go. Source: scaleDown."""
-        report, now_ns, options = scan.report, scan.now_ns, self.options
+        report, now, options = scan.report, scan.now, self.options
         deletions = self.actuator.deletions
         chosen = candidates(
             scan.nodes,
@@ -314,7 +350,7 @@ class Autoscaler:
             options=options,
             unneeded=self.planner.unneeded.by_name,
             emptiness=self.planner.emptiness,
-            now_ns=now_ns,
+            now=now,
         )
         if options.scale_down_delay_type_local:
             chosen = without_recent(
@@ -325,7 +361,7 @@ class Autoscaler:
                     (self.actuator.last_deleted, options.scale_down_delay_after_delete_ns),
                     (self.actuator.last_failed, options.scale_down_delay_after_failure_ns),
                 ),
-                now_ns,
+                now,
             )
         self.planner.update(
             self.snapshot,
@@ -334,7 +370,7 @@ class Autoscaler:
             deleting=deletions.running,
             budgets=RemainingBudgets(self.cluster.budgets()),
             controllers=controllers_of(self.cluster),
-            now_ns=now_ns,
+            now=now,
         )
         if self._is_in_cooldown(scan):
             report.scale_down = ScaleDownResult.IN_COOLDOWN
@@ -349,29 +385,29 @@ class Autoscaler:
                 in_groups,
                 self.planner.unneeded.by_name,
                 limit=options.max_bulk_soft_taint_count,
-                now_ns=now_ns,
+                now_ns=now.ns,
             )
 
     def _delete_unneeded(self, scan: _Scan) -> Calls[None]:
-        report, now_ns, snapshot = scan.report, scan.now_ns, self.snapshot
+        report, now, snapshot = scan.report, scan.now, self.snapshot
         registered = [node for node in scan.nodes if node.name in snapshot]
         by_group = self.actuator.deletions.by_group()
-        empty, to_drain = self.planner.nodes_to_delete(snapshot, by_group, registered)
+        empty, to_drain = self.planner.nodes_to_delete(snapshot, by_group, registered, now)
         started = yield from self.actuator.start(
             empty,
             to_drain,
             registered=registered,
             pods_of=lambda name: snapshot.pods_on(name) if name in snapshot else None,
-            now_ns=now_ns,
+            now_ns=now.ns,
         )
         if started is None:
             report.scale_down = ScaleDownResult.ERROR
-            self.last_failure_ns = now_ns
+            self.last_failure_ns = now.ns
             report.error = "nodes could not be tainted"
         elif started:
             report.scale_down = ScaleDownResult.NODE_DELETE_STARTED
             report.deleting = tuple(started)
-            self.last_delete_ns = now_ns
+            self.last_delete_ns = now.ns
             self.state.recalculate()
         else:
             report.scale_down = ScaleDownResult.NO_NODE_DELETED
@@ -390,7 +426,7 @@ class Autoscaler:
         if not scan.may_delete or options.scale_down_delay_type_local:
             return not scan.may_delete
         return any(
-            last_ns + delay_ns > scan.now_ns
+            scan.now.is_before(last_ns + delay_ns)
             for last_ns, delay_ns in (
                 (self.last_scale_up_ns, options.scale_down_delay_after_add_ns),
                 (self.last_failure_ns, options.scale_down_delay_after_failure_ns),
@@ -438,13 +474,13 @@ class Autoscaler:
             if DELETION_CANDIDATE in keys and not self.options.max_bulk_soft_taint_count:
                 yield UnmarkNode(node=node.name, taint_key=DELETION_CANDIDATE)
 
-    def _delete_long_unregistered(self, now_ns: int) -> Calls[None]:
+    def _delete_long_unregistered(self, now: Now) -> Calls[None]:
         """Delete instances that have had no node for too long, down to their group's minimum.
 
         Source: removeOldUnregisteredNodes.
         """
         force = self.options.force_delete_unregistered_nodes
-        for name, ids in self.state.long_unregistered(now_ns).items():
+        for name, ids in self.state.long_unregistered(now).items():
             group = self.cloud.by_name.get(name)
             if group is None:  # gone while a call waited
                 continue
@@ -475,7 +511,7 @@ class Autoscaler:
         if deleted:
             self.state.recalculate()
 
-    def _fix_sizes(self, report: ScanReport, now_ns: int) -> Calls[bool]:
+    def _fix_sizes(self, report: ScanReport, now: Now) -> Calls[bool]:
         """Decrease targets that have promised more than is there for too long.
 
         Source: fixNodeGroupSize.
@@ -483,7 +519,9 @@ class Autoscaler:
         fixed = False
         for group in self.cloud.groups():
             wrong = self.state.wrong_sizes.get(group.name)
-            if wrong is None or wrong.since_ns + group.options.max_node_provision_ns >= now_ns:
+            if wrong is None:
+                continue
+            if not now.is_after(wrong.since_ns + group.options.max_node_provision_ns):
                 continue
             missing = wrong.expected - wrong.registered
             if missing > 0:
@@ -494,12 +532,12 @@ class Autoscaler:
                 fixed = True
         return fixed
 
-    def _add_upcoming(self, nodes: list[ClusterNode], now_ns: int) -> list[ClusterNode]:
+    def _add_upcoming(self, nodes: list[ClusterNode], now: Now) -> list[ClusterNode]:
         """Put nodes that are still to come into the snapshot, and take out those not started.
 
         Return the other nodes. Upcoming nodes are ready copies of their group's template.
         """
-        upcoming = self.state.upcoming(now_ns)
+        upcoming = self.state.upcoming(now)
         for name, number in upcoming.items():
             template = self.templates.by_group.get(name)
             for place in range(number if template is not None else 0):
@@ -514,19 +552,34 @@ class Autoscaler:
     def _raise_to_minimum(self, scan: _Scan, simulated: list[ClusterNode]) -> Calls[None]:
         """Raise groups that are below their minimum."""
         templates = self.templates.by_group
-        tried = yield from self.scale_up.scale_up_to_min_size(simulated, templates, scan.now_ns)
+        tried = yield from self.scale_up.scale_up_to_min_size(simulated, templates, scan.now)
         scan.report.min_size_scale_up = tried
         if tried.result is ScaleUpResult.SUCCESSFUL:
-            self.last_scale_up_ns = scan.now_ns
+            self.last_scale_up_ns = scan.now.ns
 
 
-def _are_new(pods: Iterable[ClusterPod], now_ns: int) -> bool:
+def _copied(kept: object) -> object:
+    """Return a copy of a part of the state which the next scan does not change."""
+    match kept:
+        case dict():
+            return dict(kept)
+        case HintingSimulator(current=current, old=old):
+            return dict(current), dict(old)
+        case ClusterStateSnapshot():
+            return tuple(_copied(getattr(kept, f.name)) for f in fields(kept))
+        case Deletions():
+            return tuple(kept.running), dict(kept.results), frozenset(kept.failed_groups)
+        case _:
+            return kept
+
+
+def _are_new(pods: Iterable[ClusterPod], now: Now) -> bool:
     """Return whether all pods have just come, or those with GPUs lately. Source: allPodsAreNew."""
     ages = [pod.pod.creation_ns for pod in pods]
     gpu_ages = [pod.pod.creation_ns for pod in pods if requests_gpu(pod.pod.spec)]
-    if min(*ages, now_ns, now_ns) + NEW_PODS_NS > now_ns:
+    if now.is_before(min(ages) + NEW_PODS_NS):
         return True
-    return bool(gpu_ages) and min(*gpu_ages, now_ns) + NEW_GPU_PODS_NS > now_ns
+    return bool(gpu_ages) and now.is_before(min(gpu_ages) + NEW_GPU_PODS_NS)
 
 
 def _unready(node: ClusterNode) -> ClusterNode:

@@ -12,7 +12,7 @@ CleanTaints; core/scaledown/actuation/drain.go, evictPod.
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from dataclasses import dataclass
 from typing import TypeAlias, TypeVar
 
@@ -98,3 +98,15 @@ Outcome: TypeAlias = Done | Refused
 _T = TypeVar("_T")
 Calls: TypeAlias = Generator[Call, Outcome, _T]
 """A part of a step: it yields calls, receives their outcomes, and returns a value."""
+
+
+def noting(step: Calls[_T], note: Callable[[Call], object]) -> Calls[_T]:
+    """Take a step, and note each call before it is made."""
+    try:
+        call = next(step)
+        while True:
+            note(call)
+            call = step.send((yield call))
+    except StopIteration as end:
+        result: _T = end.value
+        return result

@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterPod
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.simulator.hinting import HintingSimulator
@@ -77,9 +78,11 @@ def to_help(
     return [pod for pod in pods if id(pod) not in placed and not pod.is_daemon]
 
 
-def without_young(pods: Iterable[ClusterPod], options: Options, now_ns: int) -> list[ClusterPod]:
+def without_young(pods: Iterable[ClusterPod], options: Options, now: Now) -> list[ClusterPod]:
     """Return the pods that are older than the delay, which an annotation may only raise."""
-    return [pod for pod in pods if now_ns - pod.pod.creation_ns > _scale_up_delay_ns(pod, options)]
+    return [
+        pod for pod in pods if now.is_after(pod.pod.creation_ns + _scale_up_delay_ns(pod, options))
+    ]
 
 
 def _of_drained(snapshot: ClusterSnapshot, draining: Iterable[str]) -> list[ClusterPod]:

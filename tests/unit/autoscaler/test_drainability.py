@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterPod, ReplicaController
 from services.autoscaler.core.options import from_flags
 from services.autoscaler.core.scale_down.disruptions import RemainingBudgets
@@ -37,7 +38,7 @@ def draining(*owners: ReplicaController, allowed: int | None = None, **flags: st
         namespace="default", name="b", selector=LabelSelector(), disruptions_allowed=allowed or 0
     )
     return Draining(
-        now_ns=NOW,
+        now=Now(NOW),
         options=from_flags({name.replace("_", "-"): text for name, text in flags.items()}),
         budgets=RemainingBudgets(() if allowed is None else (budget,)),
         controllers=Controllers(
@@ -153,7 +154,7 @@ def test_a_pod_is_ignored_half_a_minute_after_its_grace_period_strictly() -> Non
             gpu_label="",
             skip_daemon_pods=False,
             skip_mirror_pods=False,
-            now_ns=NOW,
+            now=Now(NOW),
         )
         for pod in (late, in_time)
     ]
@@ -196,7 +197,7 @@ def test_only_gpus_count_on_a_node_that_has_them() -> None:
     def measured(node: object, pods: list[ClusterPod], *, skip: bool = False) -> tuple[str, float]:
         assert isinstance(node, type(with_gpu))
         result = utilization(
-            node, pods, gpu_label="gpu", skip_daemon_pods=skip, skip_mirror_pods=False, now_ns=NOW
+            node, pods, gpu_label="gpu", skip_daemon_pods=skip, skip_mirror_pods=False, now=Now(NOW)
         )
         assert result is not None
         return result.resource, result.share

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from services.autoscaler.core.groups import Cloud, Instance, NodeGroup
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterPod, ReplicaController
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.scale_down.disruptions import RemainingBudgets
@@ -100,7 +101,7 @@ def test_a_removal_is_repeated_only_where_hints_lead_its_pods_to_the_same_places
         kept.add(removal)
         kept.begin(beginning)
         hints = HintingSimulator(old={"uid-p": place})
-        return kept.repeated(name, hints, 9) is not None and hints.current == {"uid-p": "b"}
+        return kept.repeated(name, hints, Now(9)) is not None and hints.current == {"uid-p": "b"}
 
     assert repeated("a", "b")
     assert not repeated("a", "c")
@@ -161,7 +162,7 @@ class _Cluster:
             deleting=(),
             budgets=RemainingBudgets(self.budgets),
             controllers=Controllers(by_kind={("ReplicaSet", "default/owner"): CONTROLLER}),
-            now_ns=now_ns,
+            now=Now(now_ns),
         )
         unremovable = self.planner.unremovable.reasons
         return {name: found.reason for name, found in unremovable.items()}

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from services.autoscaler.core.groups import Cloud, Instance, NodeGroup
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterPod, DaemonSet
 from services.autoscaler.core.options import Options, from_flags
 from services.autoscaler.core.simulator.hinting import HintingSimulator
@@ -178,7 +179,7 @@ def templates(
     cloud.put(group(*nodes))
     cluster = [make_node(name, 2000) for name in nodes]
     snapshot.set_state(cluster, pods)
-    made.recompute(snapshot, cluster, cloud, sets, options, at_ns)
+    made.recompute(snapshot, cluster, cloud, sets, options, Now(at_ns))
     return made
 
 

@@ -1,4 +1,4 @@
-"""Rules 21 to 23: Cluster Autoscaler's own choices between groups, its flags, and long reports."""
+"""Rules 22 to 24: Cluster Autoscaler's own choices between groups, its flags, and long reports."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LONG_NAME, PODS = 250, 5000
 PODS_OF_REQUEST = 1000
 
 
-@CHECKS.level(5, rule=21)
+@CHECKS.level(5, rule=22)
 def chooses_groups_as_its_expanders_do(client: ContractClient) -> None:
     """Check least-waste, the default, least-nodes and most-pods, each where it decides alone."""
     large, small = group("a-large", 16), group("b-small", 4)
@@ -41,7 +41,7 @@ def chooses_groups_as_its_expanders_do(client: ContractClient) -> None:
     expect("increases with most-pods", increases(cloud.calls_of_scan(10)), {"b-small": 1})
 
 
-@CHECKS.level(5, rule=22)
+@CHECKS.level(5, rule=23)
 def refuses_flags_that_do_not_exist(client: ContractClient) -> None:
     """Check a session's flags, values that cannot be read, and a group's options."""
     for flags in ({"no_such_flag": "1"}, {"scale_down_unneeded_time": "soon"}):
@@ -62,7 +62,7 @@ def refuses_flags_that_do_not_exist(client: ContractClient) -> None:
     )
 
 
-@CHECKS.level(5, rule=23)
+@CHECKS.level(5, rule=24)
 def reports_thousands_of_pods(client: ContractClient) -> None:
     """Check that a report which no message can hold comes whole."""
     cloud = SmallCloud(client, group("small", 2))

@@ -1,4 +1,4 @@
-"""Rules 19 and 20: what can be read of a session, and when it can be saved."""
+"""Rules 19 to 21: what can be read of a session, when it can be saved, and what may be left out."""
 
 from __future__ import annotations
 
@@ -72,3 +72,13 @@ def saves_no_session_in_a_step(client: ContractClient) -> None:
     expect_refusal(cloud.session.checkpoint, "FAILED_PRECONDITION", "PRECONDITION")
     cloud.send(outcome(10, is_refused=True))
     expect("chunks after the step", bool(cloud.session.checkpoint()), wanted=True)
+
+
+@CHECKS.level(4, rule=21)
+def says_which_scans_are_the_same(client: ContractClient) -> None:
+    """Check each scan that may be left out: with unneeded nodes, pods that wait, and a backoff."""
+    flags = {**FLAGS, "initial_node_group_backoff_duration": "45s"}
+    things = (group(running=1), node("g-0"), group("h", 16), pod("p", 12), pod("q", 50))
+    cloud = SmallCloud(client, *things, **flags)
+    cloud.refuses["increase_size"] = {"h"}
+    cloud.run(10, 300)

@@ -192,7 +192,8 @@ class SmallCloud:
     """A session, and the cloud and the cluster that it decides about; see the module.
 
     `refuses` has the groups or pods, "*" for all, for which calls of a kind are refused. `stays`
-    are evicted pods that are not gone. `due_ns` is when background work is due.
+    are evicted pods that are not gone. `due_ns` is when background work is due. A scan that an
+    answer has said would be the same as `last_report` has to be: each before `next_scan_ns`.
     """
 
     def __init__(self, client: ContractClient, *things: Any, **flags: str) -> None:
@@ -204,6 +205,8 @@ class SmallCloud:
         self.refuses: dict[str, set[str]] = {}
         self.stays: set[str] = set()
         self.due_ns: int | None = None
+        self.next_scan_ns = 0
+        self.last_report = pb.ScanReport()
         self._changes: list[service_pb.Change] = []
         self.put(replica_set(), *things)
         self.send(start())
@@ -241,11 +244,13 @@ class SmallCloud:
             service_pb.ApplyRequest(changes=changes, step=request_step)
         )
         self.due_ns = answer.next_due_time_ns if answer.HasField("next_due_time_ns") else None
+        self.next_scan_ns = answer.next_scan_time_ns
         return answer
 
     def take(self, request_step: service_pb.Step) -> tuple[list[Called], pb.ScanReport]:
         """Take a step to its end; return its calls, which are carried out, and the report."""
-        second = request_step.time_ns / SECOND_NS
+        second, said_ns = request_step.time_ns / SECOND_NS, self.next_scan_ns
+        is_same = not self._changes and request_step.time_ns < said_ns
         answer, calls = self.send(request_step), list[Called]()
         while answer.HasField("call"):
             calls.append(Called(second, answer.call))
@@ -256,6 +261,13 @@ class SmallCloud:
         while answer.more:
             answer = self.send(step(second, next_part=service_pb.NextPart()))
             report.MergeFrom(answer.report)
+        if request_step.HasField("scan"):
+            if is_same and (calls or report != self.last_report):
+                raise CheckError(
+                    f"the scan at {second:g} s is not as the one before, though next_scan_time_ns "
+                    f"was {said_ns / SECOND_NS:g} s"
+                )
+            self.last_report = report
         return calls, report
 
     def take_scan(self, second: float) -> tuple[list[Called], pb.ScanReport]:

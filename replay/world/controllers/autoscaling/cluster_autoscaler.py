@@ -5,6 +5,9 @@ steps come first, then rounds, then background work that is due, then the scan; 
 to the next round. A step of the service that needs something done returns a call, which is carried
 out at once, by the cloud or the API server.
 
+A scan is left out where the service has said that it would come to the same, and nothing has
+changed since then: it counts as one with the last report.
+
 The service receives nodes, pods, disruption budgets and DaemonSets, as they change; and the
 controllers that pods have, for a trace need not have these. A scan does not keep a replay running
 unless it may lead to something: instances are being made, a node is not needed and its time is not
@@ -86,8 +89,9 @@ class ClusterAutoscaler(Controller):
     `_pods`, `_nodes`, `_owners` have changed since the last step. `_sent_pods` and `_sent_nodes`
     are the versions that the service has, the former by UID with the pod's key. `_removing` are the
     nodes being removed, with their groups, `_failed` those whose removal has failed.
-    `_stay`: why nodes stay, at the last scan. `_failing_since_ns`: since when all scale-ups have
-    failed, None if none has.
+    `_report` is the last scan's; `_may_differ_ns`: when a scan may first come to something else if
+    nothing changes. `_stay`: why nodes stay, at the last scan. `_failing_since_ns`: since when all
+    scale-ups have failed, None if none has.
     """
 
     watches = frozenset({"DaemonSet"})
@@ -96,6 +100,8 @@ class ClusterAutoscaler(Controller):
     _scan_due: bool
     _work_due: bool
     _next_scan_ns: int
+    _may_differ_ns: int
+    _report: autoscaler_pb2.ScanReport
     _pods: dict[str, None]
     _nodes: dict[str, None]
     _owners: dict[str, None]
@@ -179,20 +185,26 @@ class ClusterAutoscaler(Controller):
         """Start, do the background work that is due, or scan."""
         if not self._started:
             self._started = True
-            self._take(service_pb2.Step(time_ns=now_ns, start=service_pb2.Start()))
+            step = service_pb2.Step(time_ns=now_ns, start=service_pb2.Start())
+            self._take(step, list(self._changes()))
             self._plan_scan(now_ns, is_idle=False)
             return False
         if self._work_due:
             self._work_due = False
             work = service_pb2.BackgroundWork()
-            self._take(service_pb2.Step(time_ns=now_ns, background_work=work))
+            step = service_pb2.Step(time_ns=now_ns, background_work=work)
+            self._take(step, list(self._changes()))
             return True
         if self._scan_due:
             self._scan_due = False
-            answer = self._take(service_pb2.Step(time_ns=now_ns, scan=service_pb2.Scan()))
-            self._record(now_ns, answer.report)
-            self._plan_scan(now_ns, is_idle=not self._leads_on(now_ns, answer.report))
-            return True
+            changes = list(self._changes())
+            is_left_out = not changes and now_ns < self._may_differ_ns
+            if not is_left_out:
+                step = service_pb2.Step(time_ns=now_ns, scan=service_pb2.Scan())
+                self._report = self._take(step, changes).report
+                self._record(now_ns, self._report)
+            self._plan_scan(now_ns, is_idle=not self._leads_on(now_ns, self._report))
+            return not is_left_out
         return False
 
     def conclude(self, _ending: Ending) -> None:
@@ -218,10 +230,12 @@ class ClusterAutoscaler(Controller):
         self._next_scan_ns = now_ns + self._interval_ns
         self._timeline.plan(self._next_scan_ns, ActionKind.SCAN, "", idle=is_idle)
 
-    def _take(self, step: service_pb2.Step) -> service_pb2.ApplyResponse:
-        """Take a step to its end, and carry out its calls."""
+    def _take(
+        self, step: service_pb2.Step, changes: Sequence[service_pb2.Change]
+    ) -> service_pb2.ApplyResponse:
+        """Take a step after changes to its end, and carry out its calls."""
         now_ns = step.time_ns
-        answer = self._backend.apply(list(self._changes()), step)
+        answer = self._backend.apply(changes, step)
         check_autoscaler(answer, step)
         calls = 0
         while answer.HasField("call"):
@@ -239,6 +253,7 @@ class ClusterAutoscaler(Controller):
             self._timeline.plan(due_ns, ActionKind.AUTOSCALER, "", idle=not self._removing)
         else:
             self._timeline.cancel(ActionKind.AUTOSCALER, "")
+        self._may_differ_ns = answer.next_scan_time_ns
         return answer
 
     def _changes(self) -> Iterator[service_pb2.Change]:

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from services.autoscaler.core.now import Now
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackedOff:
@@ -47,13 +49,13 @@ class GroupBackoff:
             error_code=error_code,
         )
 
-    def active(self, group: str, now_ns: int) -> BackedOff | None:
+    def active(self, group: str, now: Now) -> BackedOff | None:
         """Return the backoff that the group is in, or None."""
         last = self.failures.get(group)
-        return None if last is None or last.until_ns < now_ns else last
+        return None if last is None or now.is_after(last.until_ns) else last
 
-    def forget_old(self, now_ns: int) -> None:
+    def forget_old(self, now: Now) -> None:
         """Forget groups whose last failure is longer ago than the reset timeout."""
         for group, last in list(self.failures.items()):
-            if last.failed_ns + self.reset_ns < now_ns:
+            if now.is_after(last.failed_ns + self.reset_ns):
                 del self.failures[group]

@@ -23,6 +23,7 @@ from services.autoscaler.core.calls import Calls, DecreaseTargetSize
 from services.autoscaler.core.cluster_state.backoff import BackedOff, GroupBackoff
 from services.autoscaler.core.cluster_state.readiness import Readiness, is_ready
 from services.autoscaler.core.groups import Cloud, Instance, InstanceState, NodeGroup
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterNode
 from services.autoscaler.core.options import Options
 from services.kube.time import MINUTE_NS
@@ -120,7 +121,7 @@ class ClusterState:
         """Have the group's instances listed anew when they are next needed."""
         self.listed.pop(group, None)
 
-    def update(self, nodes: list[ClusterNode], now_ns: int) -> Calls[None]:
+    def update(self, nodes: list[ClusterNode], now: Now) -> Calls[None]:
         """Bring the state up to date with the cluster's nodes, which are sorted by name.
 
         The order is upstream's, and matters: requests are judged by what was expected before the
@@ -129,13 +130,13 @@ class ClusterState:
         """
         targets = {group.name: group.target for group in self.cloud.groups()}
         self.previous, self.instances = self.instances, self._list_instances()
-        self._note_unregistered(nodes, now_ns)
-        self._judge(nodes, now_ns)
+        self._note_unregistered(nodes, now.ns)
+        self._judge(nodes, now)
         self._expect(targets)
-        yield from self._close_requests(now_ns)
-        self._note_creation_errors(now_ns)
+        yield from self._close_requests(now)
+        self._note_creation_errors(now.ns)
         self._expect(targets)
-        self._note_wrong_sizes(now_ns)
+        self._note_wrong_sizes(now.ns)
 
     def recalculate(self) -> None:
         """Take over changed target sizes and requests in the middle of a scan."""
@@ -166,9 +167,9 @@ class ClusterState:
         """Have a group back off whose scale-up failed."""
         self.backoff.back_off(group, error_code, now_ns)
 
-    def backed_off(self, group: str, now_ns: int) -> BackedOff | None:
+    def backed_off(self, group: str, now: Now) -> BackedOff | None:
         """Return the backoff that the group is in, or None."""
-        return self.backoff.active(group, now_ns)
+        return self.backoff.active(group, now)
 
     @property
     def is_healthy(self) -> bool:
@@ -193,7 +194,7 @@ class ClusterState:
         missing = max(expected_min - usable, 0)
         return not self._are_too_many(missing, usable + len(state.unready) + len(state.not_started))
 
-    def upcoming(self, now_ns: int) -> dict[str, int]:
+    def upcoming(self, now: Now) -> dict[str, int]:
         """Return how many nodes are upcoming, by group that has any.
 
         Source: GetUpcomingNodes.
@@ -203,18 +204,18 @@ class ClusterState:
             for group in self.cloud.groups()
             if (number := self._promised(group.name)) > 0
             and group.name in self.requests
-            and self.backed_off(group.name, now_ns) is None
+            and self.backed_off(group.name, now) is None
         }
 
     def not_started(self, groups: Iterable[str]) -> set[str]:
         """Return the names of the groups' nodes that exist and have not started yet."""
         return {name for group in groups for name in self._readiness(group).not_started}
 
-    def long_unregistered(self, now_ns: int) -> dict[str, list[str]]:
+    def long_unregistered(self, now: Now) -> dict[str, list[str]]:
         """Return the provider IDs of instances that have had no node for too long, by group."""
         by_group: dict[str, list[str]] = {}
         for instance in self.unregistered.values():
-            if self._is_long(instance, now_ns):
+            if self._is_long(instance, now):
                 by_group.setdefault(instance.group, []).append(instance.provider_id)
         return dict(sorted(by_group.items()))
 
@@ -257,7 +258,7 @@ class ClusterState:
             for id_, group in listed
         }
 
-    def _judge(self, nodes: Iterable[ClusterNode], now_ns: int) -> None:
+    def _judge(self, nodes: Iterable[ClusterNode], now: Now) -> None:
         """Divide nodes and instances by their state.
 
         A node of no group is judged by the start-up time of the last group before it, by name, as
@@ -270,22 +271,22 @@ class ClusterState:
             if group is not None:
                 startup_ns = group.options.max_node_startup_ns
                 state = self.by_group.setdefault(group.name, Readiness())
-                self._sort_in(state, node, startup_ns, now_ns)
-            self._sort_in(self.total, node, startup_ns, now_ns)
+                self._sort_in(state, node, startup_ns, now)
+            self._sort_in(self.total, node, startup_ns, now)
         for instance in self.unregistered.values():
             state = self.by_group.setdefault(instance.group, Readiness())
-            is_long = self._is_long(instance, now_ns)
+            is_long = self._is_long(instance, now)
             for readiness in (state, self.total):
                 kind = readiness.long_unregistered if is_long else readiness.unregistered
                 kind.append(instance.provider_id)
 
-    def _is_long(self, instance: Unregistered, now_ns: int) -> bool:
+    def _is_long(self, instance: Unregistered, now: Now) -> bool:
         group = self.cloud.by_name.get(instance.group)  # a group can go while a call waits
         if group is None:
             return False
-        return instance.since_ns + group.options.max_node_provision_ns < now_ns
+        return now.is_after(instance.since_ns + group.options.max_node_provision_ns)
 
-    def _sort_in(self, state: Readiness, node: ClusterNode, startup_ns: int, now_ns: int) -> None:
+    def _sort_in(self, state: Readiness, node: ClusterNode, startup_ns: int, now: Now) -> None:
         name = node.node.name
         state.registered.append(name)
         if not self.cloud.has_instance(node):
@@ -294,7 +295,7 @@ class ClusterState:
             state.suspended.append(name)
         elif is_ready(node.node):
             state.ready.append(name)
-        elif node.creation_ns + startup_ns > now_ns:
+        elif now.is_before(node.creation_ns + startup_ns):
             state.not_started.append(name)
         else:
             state.unready.append(name)
@@ -312,17 +313,17 @@ class ClusterState:
         for group, request in self.requests.items():
             self.expected_min[group] = self.expected_min.get(group, 0) - request.increase
 
-    def _close_requests(self, now_ns: int) -> Calls[None]:
+    def _close_requests(self, now: Now) -> Calls[None]:
         """Close requests that are fulfilled, and those that are overdue, which have failed.
 
         Source: updateScaleRequests.
         """
-        self.backoff.forget_old(now_ns)
+        self.backoff.forget_old(now)
         for group, request in sorted(self.requests.items()):
             if not self._lacks_nodes(group):
                 del self.requests[group]
-            elif request.expected_ns < now_ns:
-                self.register_failed_scale_up(group, TIMEOUT, now_ns)
+            elif now.is_after(request.expected_ns):
+                self.register_failed_scale_up(group, TIMEOUT, now.ns)
                 yield DecreaseTargetSize(group=group, delta=request.increase)
                 del self.requests[group]
 

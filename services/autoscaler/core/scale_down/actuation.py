@@ -26,6 +26,7 @@ from services.autoscaler.core.calls import (
 )
 from services.autoscaler.core.cluster import Cluster
 from services.autoscaler.core.groups import Cloud
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.scale_down.deletions import DeleteResult, Deletion, Deletions, Stage
@@ -181,7 +182,7 @@ class Actuator:
         moved = pods_to_move(
             pods,
             Draining(
-                now_ns=now_ns,
+                now=Now(now_ns),
                 options=self.options,
                 budgets=RemainingBudgets(self.cluster.budgets() if drain else ()),
                 controllers=controllers_of(self.cluster) if drain else None,

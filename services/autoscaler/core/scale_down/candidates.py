@@ -15,14 +15,11 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from services.autoscaler.core.groups import Cloud
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.autoscaler.core.options import Options
-from services.autoscaler.core.scale_down.drainability import (
-    Draining,
-    pods_to_move,
-    unchanged_until_ns,
-)
-from services.autoscaler.core.scale_down.per_node import PerNode, Timed
+from services.autoscaler.core.scale_down.drainability import Draining, pods_to_move
+from services.autoscaler.core.scale_down.per_node import PerNode
 from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
 
 
@@ -41,7 +38,7 @@ def candidates(
     options: Options,
     unneeded: Container[str],
     emptiness: PerNode[Emptiness],
-    now_ns: int,
+    now: Now,
 ) -> list[ClusterNode]:
     """Return the nodes that may be removed, in the order in which that is tried.
 
@@ -52,14 +49,16 @@ def candidates(
         for node in nodes
         if (group := cloud.group_of(node.provider_id)) is not None and group.target > group.min_size
     ]
-    draining = Draining(now_ns=now_ns, options=options)
 
     def order(node: ClusterNode) -> tuple[bool, bool, bool]:
         name = node.name
         if name not in snapshot:
             return True, False, name not in unneeded
         is_empty, waits = emptiness.get(
-            name, snapshot.stamp(name), now_ns, lambda: _emptiness(snapshot.pods_on(name), draining)
+            name,
+            snapshot.stamp(name),
+            now,
+            lambda now: _emptiness(snapshot.pods_on(name), Draining(now=now, options=options)),
         )
         return not is_empty, waits, name not in unneeded
 
@@ -72,7 +71,7 @@ def without_recent(
     nodes: Iterable[ClusterNode],
     cloud: Cloud,
     delays: Iterable[tuple[Mapping[str, int], int]],
-    now_ns: int,
+    now: Now,
 ) -> list[ClusterNode]:
     """Return the nodes of groups for which each of the times is longer ago than its delay."""
     pairs = list(delays)
@@ -81,17 +80,15 @@ def without_recent(
         for node in nodes
         if (group := cloud.group_of(node.provider_id)) is not None
         and not any(
-            group.name in times and times[group.name] + delay_ns > now_ns
+            group.name in times and now.is_before(times[group.name] + delay_ns)
             for times, delay_ns in pairs
         )
     ]
 
 
-def _emptiness(pods: Sequence[ClusterPod], draining: Draining) -> Timed[Emptiness]:
+def _emptiness(pods: Sequence[ClusterPod], draining: Draining) -> Emptiness:
     """Judge a node's pods; neither controllers nor budgets are asked for here."""
     moved = pods_to_move(pods, draining)
-    must_move = moved.blocking is not None or moved.pods
-    return Timed(
-        Emptiness(False, False) if must_move else Emptiness(True, bool(moved.on_completion)),
-        unchanged_until_ns(pods, draining.options, draining.now_ns),
-    )
+    if moved.blocking is not None or moved.pods:
+        return Emptiness(False, False)
+    return Emptiness(True, bool(moved.on_completion))

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterPod, ReplicaController
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.scale_down.disruptions import RemainingBudgets
-from services.autoscaler.core.scale_down.per_node import FOR_EVER_NS
 from services.kube.pod import PodPhase
 from services.kube.time import SECOND_NS
 
@@ -77,7 +77,7 @@ class Draining:
     `controllers` None: controllers are not asked for, as when a node counts as empty already.
     """
 
-    now_ns: int
+    now: Now
     options: Options
     budgets: RemainingBudgets = field(default_factory=RemainingBudgets)
     controllers: Controllers | None = None
@@ -129,34 +129,17 @@ def verdict(pod: ClusterPod, draining: Draining) -> Fate | Blocking:
     return Fate.MOVES
 
 
-def unchanged_until_ns(pods: Iterable[ClusterPod], options: Options, now_ns: int) -> int:
-    """Return the last instant up to which no rule decides otherwise because time has passed."""
-    limits_ns = [
-        limit_ns
-        for pod in pods
-        for limit_ns in (_gone_ns(pod), _old_enough_ns(pod, options))
-        if limit_ns is not None and now_ns <= limit_ns
-    ]
-    return min(limits_ns, default=FOR_EVER_NS)
-
-
-def is_long_terminating(pod: ClusterPod, now_ns: int) -> bool:
+def is_long_terminating(pod: ClusterPod, now: Now) -> bool:
     """Return whether the pod should have been gone for 30 s.
 
     Source: IsPodLongTerminating. The time of deletion already has the grace period in it.
     """
-    gone_ns = _gone_ns(pod)
-    return gone_ns is not None and gone_ns < now_ns
-
-
-def _gone_ns(pod: ClusterPod) -> int | None:
-    """Return the last instant at which a terminating pod counts, None for another one."""
     deletion_ns = pod.pod.deletion_ns
     if deletion_ns is None:
-        return None
+        return False
     grace_s = pod.pod.spec.termination_grace_period_s
     grace_ns = (DEFAULT_GRACE_S if grace_s is None else grace_s) * SECOND_NS
-    return deletion_ns + grace_ns + LONG_TERMINATING_NS
+    return now.is_after(deletion_ns + grace_ns + LONG_TERMINATING_NS)
 
 
 def _mirror(pod: ClusterPod, _draining: Draining) -> Verdict:
@@ -164,7 +147,7 @@ def _mirror(pod: ClusterPod, _draining: Draining) -> Verdict:
 
 
 def _long_terminating(pod: ClusterPod, draining: Draining) -> Verdict:
-    return Fate.IGNORED if is_long_terminating(pod, draining.now_ns) else None
+    return Fate.IGNORED if is_long_terminating(pod, draining.now) else None
 
 
 def _replica_count(pod: ClusterPod, draining: Draining) -> Verdict:
@@ -228,18 +211,10 @@ def _system(pod: ClusterPod, draining: Draining) -> Verdict:
         return None
     if draining.budgets.matching(pod):
         return None
-    old_enough_ns = _old_enough_ns(pod, options)
-    if old_enough_ns is not None and draining.now_ns > old_enough_ns:
+    created_ns = pod.pod.creation_ns
+    if created_ns and draining.now.is_after(created_ns + options.blocking_system_pod_disruption_ns):
         return Fate.MOVES
     return Blocking.UNMOVABLE_KUBE_SYSTEM_POD
-
-
-def _old_enough_ns(pod: ClusterPod, options: Options) -> int | None:
-    """Return the last instant at which a pod of kube-system may block by its age, None if never."""
-    created_ns = pod.pod.creation_ns
-    if not created_ns or pod.pod.namespace != _SYSTEM_NAMESPACE:
-        return None
-    return created_ns + options.blocking_system_pod_disruption_ns
 
 
 def _not_safe_to_evict(pod: ClusterPod, _draining: Draining) -> Verdict:

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 
 from services.autoscaler.core.cluster_state.readiness import is_ready
 from services.autoscaler.core.groups import Cloud
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterNode
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.scale_down.actuation import TO_BE_DELETED
-from services.autoscaler.core.scale_down.drainability import unchanged_until_ns
-from services.autoscaler.core.scale_down.per_node import PerNode, Timed
+from services.autoscaler.core.scale_down.per_node import PerNode
 from services.autoscaler.core.scale_down.reasons import Reason
 from services.autoscaler.core.scale_down.unneeded import is_kept
 from services.autoscaler.core.scale_down.unremovable import UnremovableNodes
@@ -44,7 +44,7 @@ def eligible(
     options: Options,
     unremovable: UnremovableNodes,
     measured: PerNode[Utilization | None],
-    now_ns: int,
+    now: Now,
 ) -> Eligibility:
     """Divide candidates into those whose removal is simulated, and others with reasons.
 
@@ -58,7 +58,7 @@ def eligible(
         elif unremovable.is_recent(name):
             result.ineligible[name] = Reason.RECENTLY_UNREMOVABLE
         else:
-            reason, share = _judged(snapshot, name, cloud, options, measured, now_ns)
+            reason, share = _judged(snapshot, name, cloud, options, measured, now)
             if share is not None:
                 result.utilizations[name] = share
             if reason is not None:
@@ -75,11 +75,11 @@ def _judged(
     cloud: Cloud,
     options: Options,
     kept: PerNode[Utilization | None],
-    now_ns: int,
+    now: Now,
 ) -> tuple[Reason | None, Utilization | None]:
     """Source: unremovableReasonAndNodeUtilization."""
     node = snapshot.node(name)
-    if is_being_deleted(node, now_ns):
+    if is_being_deleted(node, now):
         return Reason.CURRENTLY_BEING_DELETED, None
     if is_kept(node):
         return Reason.SCALE_DOWN_DISABLED_ANNOTATION, None
@@ -88,19 +88,17 @@ def _judged(
         return Reason.NOT_AUTOSCALED, None
     skip_daemon_pods = group.options.ignore_daemonsets_utilization
 
-    def measure() -> Timed[Utilization | None]:
-        pods = snapshot.pods_on(name)
-        share = utilization(
+    def measure(now: Now) -> Utilization | None:
+        return utilization(
             node,
-            pods,
+            snapshot.pods_on(name),
             gpu_label=cloud.gpu_label,
             skip_daemon_pods=skip_daemon_pods,
             skip_mirror_pods=options.ignore_mirror_pods_utilization,
-            now_ns=now_ns,
+            now=now,
         )
-        return Timed(share, unchanged_until_ns(pods, options, now_ns))
 
-    measured = kept.get(name, (snapshot.stamp(name), skip_daemon_pods), now_ns, measure)
+    measured = kept.get(name, (snapshot.stamp(name), skip_daemon_pods), now, measure)
     if measured is None:
         return Reason.UNEXPECTED_ERROR, None
     if not options.scale_down_unready_enabled and not is_ready(node.node):
@@ -114,10 +112,10 @@ def _judged(
     return (Reason.NOT_UNDERUTILIZED if measured.share > threshold else None), measured
 
 
-def is_being_deleted(node: ClusterNode, now_ns: int) -> bool:
+def is_being_deleted(node: ClusterNode, now: Now) -> bool:
     """Return whether the node was tainted for its deletion not too long ago."""
     for taint in node.node.taints:
         if taint.key == TO_BE_DELETED:
             is_time = taint.value.lstrip("-").isdecimal()
-            return is_time and now_ns - int(taint.value) * SECOND_NS < DELETION_NS_MAX
+            return is_time and now.is_before(int(taint.value) * SECOND_NS + DELETION_NS_MAX)
     return False

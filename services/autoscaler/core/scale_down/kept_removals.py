@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterPod
 from services.autoscaler.core.scale_down.unneeded import RemovableNode
 from services.autoscaler.core.simulator.hinting import HintingSimulator
@@ -64,15 +65,16 @@ class KeptRemovals:
         self._followed = 0 if beginning == self._beginning else None
         self._beginning = beginning
 
-    def repeated(self, name: str, hints: HintingSimulator, now_ns: int) -> RemovableNode | None:
+    def repeated(self, name: str, hints: HintingSimulator, now: Now) -> RemovableNode | None:
         """Return the removal of a node if it is known to be possible, and keep its hints."""
         removal = self._next()
-        if removal is None or removal.name != name or removal.until_ns < now_ns:
+        if removal is None or removal.name != name or removal.until_ns < now.ns:
             return None
         if any(hints.hint(pod) != host for pod, host in removal.placed):
             return None
         for pod, host in removal.placed:
             hints.keep(pod, host)
+        now.hold_until(removal.until_ns)
         self._current.append(removal)
         self._followed = len(self._current)
         return removal.removable

@@ -11,15 +11,15 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, TypeVar
 
+from services.autoscaler.core.now import Now
+
 T = TypeVar("T")
 
-FOR_EVER_NS = 1 << 63
-"""Later than any instant."""
 
+class _Entry(NamedTuple, Generic[T]):
+    """A value, what it follows from, and the last instant at which it holds."""
 
-class Timed(NamedTuple, Generic[T]):
-    """A value, and the last instant at which it holds if nothing changes."""
-
+    key: Hashable
     value: T
     until_ns: int
 
@@ -28,16 +28,21 @@ class Timed(NamedTuple, Generic[T]):
 class PerNode(Generic[T]):
     """Values by node, of the nodes that this and the last scan asked for."""
 
-    current: dict[str, tuple[Hashable, Timed[T]]] = field(default_factory=dict)
-    old: dict[str, tuple[Hashable, Timed[T]]] = field(default_factory=dict)
+    current: dict[str, _Entry[T]] = field(default_factory=dict)
+    old: dict[str, _Entry[T]] = field(default_factory=dict)
 
-    def get(self, name: str, key: Hashable, now_ns: int, compute: Callable[[], Timed[T]]) -> T:
-        """Return a node's value; `key` has its stamp and all else that the value follows from."""
+    def get(self, name: str, key: Hashable, now: Now, compute: Callable[[Now], T]) -> T:
+        """Return a node's value; `key` has its stamp and all else that the value follows from.
+
+        `compute` asks the instant that it is given, not `now`.
+        """
         entry = self.old.get(name)
-        if entry is None or entry[0] != key or entry[1].until_ns < now_ns:
-            entry = key, compute()
+        if entry is None or entry.key != key or entry.until_ns < now.ns:
+            asked = Now(now.ns)
+            entry = _Entry(key, compute(asked), asked.until_ns)
+        now.hold_until(entry.until_ns)
         self.current[name] = entry
-        return entry[1].value
+        return entry.value
 
     def forget_old(self) -> None:
         """Forget the values that were not asked for since this was called before."""

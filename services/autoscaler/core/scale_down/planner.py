@@ -19,6 +19,7 @@ from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from services.autoscaler.core.groups import Cloud
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.scale_down.actuation import TO_BE_DELETED
@@ -29,12 +30,11 @@ from services.autoscaler.core.scale_down.drainability import (
     Draining,
     PodsToMove,
     pods_to_move,
-    unchanged_until_ns,
 )
 from services.autoscaler.core.scale_down.eligibility import eligible
 from services.autoscaler.core.scale_down.kept_removals import KeptRemovals, Removal
 from services.autoscaler.core.scale_down.parallelism import number_registered
-from services.autoscaler.core.scale_down.per_node import PerNode, Timed
+from services.autoscaler.core.scale_down.per_node import PerNode
 from services.autoscaler.core.scale_down.reasons import Reason, Unremovable
 from services.autoscaler.core.scale_down.resource_minimum import ResourceMinimum
 from services.autoscaler.core.scale_down.unneeded import MayGo, RemovableNode, UnneededNodes
@@ -75,16 +75,16 @@ class Planner:
         deleting: Container[str],
         budgets: RemainingBudgets,
         controllers: Controllers,
-        now_ns: int,
+        now: Now,
     ) -> None:
         """Find the unneeded nodes among candidates; pods may move to `nodes`.
 
         Source: UpdateClusterState, categorizeNodes.
         """
-        self._measure_interval(now_ns)
+        self._measure_interval(now.ns)
         snapshot.fork()
         destinations = {node.name for node in nodes if node.name not in deleting}
-        self.unremovable.begin_scan(snapshot, now_ns)
+        self.unremovable.begin_scan(snapshot, now)
         judged = eligible(
             (node for node in candidates if node.name not in deleting),
             snapshot,
@@ -92,14 +92,12 @@ class Planner:
             options=self.options,
             unremovable=self.unremovable,
             measured=self.measured,
-            now_ns=now_ns,
+            now=now,
         )
         for name, reason in judged.ineligible.items():
             self.unremovable.add(name, Unremovable(reason=reason))
         self.utilizations = judged.utilizations
-        draining = Draining(
-            now_ns=now_ns, options=self.options, budgets=budgets, controllers=controllers
-        )
+        draining = Draining(now=now, options=self.options, budgets=budgets, controllers=controllers)
         self.kept.begin(
             (
                 snapshot.version,
@@ -114,34 +112,39 @@ class Planner:
         for node in judged.nodes:
             if alone >= self._limit():
                 break
-            result = self.kept.repeated(node.name, self.hints, now_ns) or self._simulate(
-                snapshot, node.name, destinations, draining
+            asked = Now(now.ns)
+            result = self.kept.repeated(node.name, self.hints, asked) or self._simulate(
+                snapshot, node.name, destinations, replace(draining, now=asked)
             )
+            now.hold_until(asked.until_ns)
             if isinstance(result, Unremovable):
-                until_ns = now_ns + self.options.unremovable_node_recheck_ns
+                until_ns = now.ns + self.options.unremovable_node_recheck_ns
                 self.unremovable.add(node.name, result, until_ns=until_ns)
                 continue
             removable.append(replace(result, is_risky=not budgets.allow_all(result.pods)))
             budgets.take(result.pods)
             destinations.discard(node.name)
             alone += not self._goes_as_one(node)
-        self.unneeded.update(removable, self.cloud, now_ns)
+        self.unneeded.update(removable, self.cloud, now.ns)
         self.hints.forget_old()
         self.moved.forget_old()
         snapshot.revert()
 
     def nodes_to_delete(
-        self, snapshot: ClusterSnapshot, deletions: dict[str, int], registered: list[ClusterNode]
+        self,
+        snapshot: ClusterSnapshot,
+        deletions: dict[str, int],
+        registered: list[ClusterNode],
+        now: Now,
     ) -> tuple[list[ClusterNode], list[ClusterNode]]:
         """Return which unneeded nodes may go now: those that are empty, and those to be drained.
 
-        `deletions` are the running ones by group, `registered` the nodes of the cluster. Source:
-        NodesToDelete.
+        `deletions` are the running ones by group, `registered` the nodes of the cluster. Comes
+        after the scan's update. Source: NodesToDelete.
         """
-        assert self.last_update_ns is not None, "nodes are deleted after an update only"
         minimum = ResourceMinimum.of(snapshot.nodes(), self.cloud, self.options)
         may_go = MayGo(cloud=self.cloud, deletions=deletions, take_resources=minimum.take)
-        empty, to_drain, reasons = may_go.divide(self.unneeded, self.last_update_ns)
+        empty, to_drain, reasons = may_go.divide(self.unneeded, now)
         for name, reason in reasons.items():
             self.unremovable.add(name, Unremovable(reason=reason))
         to_drain.sort(key=lambda removable: removable.is_risky)
@@ -168,27 +171,23 @@ class Planner:
         if moved.blocking is not None:
             pod, why = moved.blocking
             return Unremovable(reason=Reason.BLOCKED_BY_POD, pod=pod.key, why=why)
-        now_ns, options = draining.now_ns, draining.options
-        until_ns = unchanged_until_ns(snapshot.pods_on(name), options, now_ns)
-        stamp = snapshot.stamp(name)
+        now = draining.now
         snapshot.fork()
         placed = self.hints.place(
             snapshot,
-            _in_turn(snapshot, node, moved.unassigned(), now_ns),
+            _in_turn(snapshot, node, moved.unassigned(), now),
             is_acceptable=lambda other: other != name and other in destinations,
             stop_at_failure=True,
         )
         if len(placed) < len(moved.pods):
             snapshot.revert()
             return Unremovable(reason=Reason.NO_PLACE_TO_MOVE_PODS)
-        if snapshot.stamp(name) != stamp:
-            until_ns = now_ns  # the node was emptied, with a taint that has this time in it
         snapshot.remove(name)
         snapshot.commit()
         removable = RemovableNode(
             node=node, pods=tuple(moved.pods), on_completion=tuple(moved.on_completion)
         )
-        self.kept.add(Removal(removable=removable, placed=tuple(placed), until_ns=until_ns))
+        self.kept.add(Removal(removable=removable, placed=tuple(placed), until_ns=now.until_ns))
         return removable
 
     def _pods_to_move(self, snapshot: ClusterSnapshot, name: str, draining: Draining) -> PodsToMove:
@@ -200,14 +199,10 @@ class Planner:
             tuple(budgets.remaining),
         )
 
-        def judge() -> Timed[PodsToMove]:
-            pods = snapshot.pods_on(name)
-            return Timed(
-                pods_to_move(pods, draining),
-                unchanged_until_ns(pods, draining.options, draining.now_ns),
-            )
+        def judge(now: Now) -> PodsToMove:
+            return pods_to_move(snapshot.pods_on(name), replace(draining, now=now))
 
-        return self.moved.get(name, key, draining.now_ns, judge)
+        return self.moved.get(name, key, draining.now, judge)
 
     def _whole_groups(
         self, removable: Iterable[RemovableNode], registered: list[ClusterNode]
@@ -256,7 +251,7 @@ class Planner:
 
 
 def _in_turn(
-    snapshot: ClusterSnapshot, node: ClusterNode, pods: Iterable[ClusterPod], now_ns: int
+    snapshot: ClusterSnapshot, node: ClusterNode, pods: Iterable[ClusterPod], now: Now
 ) -> Iterator[ClusterPod]:
     """Yield a node's pods to be placed elsewhere; it is emptied and tainted before that matters.
 
@@ -266,7 +261,7 @@ def _in_turn(
     is_emptied = False
     for pod in pods:
         if not is_emptied and not snapshot.is_judged_by_node(pod):
-            snapshot.replace(_tainted(node, now_ns))
+            snapshot.replace(_tainted(node, now.read()))
             is_emptied = True
         yield pod
 

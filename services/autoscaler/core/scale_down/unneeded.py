@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from services.autoscaler.core.cluster_state.readiness import is_ready
 from services.autoscaler.core.groups import Cloud
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.autoscaler.core.scale_down.reasons import Reason
 
@@ -85,7 +86,7 @@ class MayGo:
     sizes: dict[str, int] = field(default_factory=dict)
 
     def divide(
-        self, unneeded: UnneededNodes, now_ns: int
+        self, unneeded: UnneededNodes, now: Now
     ) -> tuple[list[RemovableNode], list[RemovableNode], dict[str, Reason]]:
         """Return the nodes that may go, empty ones and those to drain, and why others may not.
 
@@ -98,20 +99,20 @@ class MayGo:
         by_name = sorted(unneeded.by_name.items())
         by_name.sort(key=lambda item: bool(item[1].removable.pods))
         for name, node in by_name:
-            reason = self._reason(node, now_ns)
+            reason = self._reason(node, now)
             if reason is not None:
                 reasons[name] = reason
             else:
                 (to_drain if node.removable.pods else empty).append(node.removable)
         return empty, to_drain, reasons
 
-    def _reason(self, unneeded: UnneededNode, now_ns: int) -> Reason | None:
+    def _reason(self, unneeded: UnneededNode, now: Now) -> Reason | None:
         """Source: unremovableReason and verifyMinSize."""
         node = unneeded.removable.node
         if is_kept(node):
             return Reason.SCALE_DOWN_DISABLED_ANNOTATION
         threshold_ns = unneeded.threshold_ns
-        if threshold_ns > 0 and unneeded.since_ns + threshold_ns >= now_ns:
+        if threshold_ns > 0 and not now.is_after(unneeded.since_ns + threshold_ns):
             ready = is_ready(node.node)
             return Reason.NOT_UNNEEDED_LONG_ENOUGH if ready else Reason.NOT_UNREADY_LONG_ENOUGH
         group = self.cloud.group_of(node.provider_id)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Container
 from dataclasses import dataclass, field
 
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.scale_down.reasons import Unremovable
 
 
@@ -20,13 +21,13 @@ class UnremovableNodes:
     reasons: dict[str, Unremovable] = field(default_factory=dict)
     until_ns: dict[str, int] = field(default_factory=dict)
 
-    def begin_scan(self, nodes: Container[str], now_ns: int) -> None:
+    def begin_scan(self, nodes: Container[str], now: Now) -> None:
         """Forget the last scan's reasons, and simulations that are old or whose node is gone."""
         self.reasons = {}
         self.until_ns = {
             name: until_ns
             for name, until_ns in self.until_ns.items()
-            if until_ns > now_ns and name in nodes
+            if name in nodes and now.is_before(until_ns)
         }
 
     def add(self, node: str, unremovable: Unremovable, *, until_ns: int | None = None) -> None:

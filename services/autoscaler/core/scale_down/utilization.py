@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from services.autoscaler.core.gpu import gpu_resource
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.autoscaler.core.scale_down.drainability import is_long_terminating
 from services.kube.requests import CPU, MEMORY, pod_requests, spec_in_force
@@ -37,7 +38,7 @@ def utilization(
     gpu_label: str,
     skip_daemon_pods: bool,
     skip_mirror_pods: bool,
-    now_ns: int,
+    now: Now,
 ) -> Utilization | None:
     """Return a node's utilization, None if it has no CPU or no memory to compare with.
 
@@ -47,7 +48,7 @@ def utilization(
     left_out: list[dict[str, int]] = []
     for pod in pods:
         skipped = (skip_daemon_pods and pod.is_daemon) or (skip_mirror_pods and pod.is_mirror)
-        if skipped or not is_long_terminating(pod, now_ns):
+        if skipped or not is_long_terminating(pod, now):
             (left_out if skipped else counted).append(_requests(pod))
 
     def share(resource: str) -> float | None:

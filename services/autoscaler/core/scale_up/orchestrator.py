@@ -24,6 +24,7 @@ from services.autoscaler.core.estimator.limits import NodeLimiter, node_limit
 from services.autoscaler.core.expander.chain import ExpanderChain
 from services.autoscaler.core.expander.options import Choose, ExpanderContext, ExpansionOption
 from services.autoscaler.core.groups import Cloud, NodeGroup
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.reports import (
@@ -78,7 +79,7 @@ class ScaleUp:
         nodes: Sequence[ClusterNode],
         templates: Mapping[str, NodeTemplate],
         choose: Choose,
-        now_ns: int,
+        now: Now,
     ) -> Calls[ScaleUpReport]:
         """Scale one group up for `pods`; `nodes` are those of the snapshot, upcoming ones too."""
         candidates = [_Candidate(group) for group in equivalence_groups(pods)]
@@ -86,7 +87,7 @@ class ScaleUp:
         skipped: dict[str, str] = {}
         valid: list[NodeGroup] = []
         for group in self.cloud.groups():
-            reason = self._why_skipped(group, templates, maximum, len(nodes), now_ns)
+            reason = self._why_skipped(group, templates, maximum, len(nodes), now)
             if reason:
                 skipped[group.name] = reason
             else:
@@ -95,7 +96,7 @@ class ScaleUp:
         options = [
             option
             for group in valid
-            if (option := self._option(group, candidates, templates, len(nodes), now_ns))
+            if (option := self._option(group, candidates, templates, len(nodes), now))
         ]
         context = replace(self.context, cluster_nodes=len(nodes))
         best = ExpanderChain(self.options.expander).choose(options, context, choose)
@@ -109,7 +110,7 @@ class ScaleUp:
             return _report(ScaleUpResult.ERROR, candidates, skipped, triggered=best.pods)
         template = templates[best.group.name].node
         count = maximum.allowed(best.group, template, count)
-        similar = self._similar(best.group, candidates, templates, now_ns)
+        similar = self._similar(best.group, candidates, templates, now)
         changes = _within(
             balanced(
                 (
@@ -125,7 +126,7 @@ class ScaleUp:
             maximum,
             templates,
         )
-        failed = yield from self._carry_out(changes, now_ns)
+        failed = yield from self._carry_out(changes, now)
         if failed is not None:
             asked = [change.group.name for change in changes]
             _refuse_failed(candidates, set(asked[asked.index(failed) :]))
@@ -142,7 +143,7 @@ class ScaleUp:
         return replace(report, groups=_increases(changes), awaiting=tuple(awaiting))
 
     def scale_up_to_min_size(
-        self, nodes: Sequence[ClusterNode], templates: Mapping[str, NodeTemplate], now_ns: int
+        self, nodes: Sequence[ClusterNode], templates: Mapping[str, NodeTemplate], now: Now
     ) -> Calls[ScaleUpReport]:
         """Raise groups whose target is below their minimum."""
         maximum = ResourceMaximum.of(nodes, self.cloud, self.options)
@@ -151,7 +152,7 @@ class ScaleUp:
             template = templates.get(group.name)
             if group.target >= group.min_size or template is None:
                 continue
-            if self._why_unsafe(group, now_ns) or maximum.refusal(group, template.node, 1):
+            if self._why_unsafe(group, now) or maximum.refusal(group, template.node, 1):
                 continue
             count = maximum.allowed(group, template.node, group.min_size - group.target)
             count = self._capped(count, group.target)
@@ -159,7 +160,7 @@ class ScaleUp:
                 changes.append(GroupChange(group, group.target, group.target + count))
         if not changes:
             return ScaleUpReport(result=ScaleUpResult.NOT_NEEDED)
-        failed = yield from self._carry_out(changes, now_ns)
+        failed = yield from self._carry_out(changes, now)
         if failed is not None:
             return ScaleUpReport(result=ScaleUpResult.ERROR, failed_groups=(failed,))
         return ScaleUpReport(result=ScaleUpResult.SUCCESSFUL, groups=_increases(changes))
@@ -170,10 +171,10 @@ class ScaleUp:
         templates: Mapping[str, NodeTemplate],
         maximum: ResourceMaximum,
         node_count: int,
-        now_ns: int,
+        now: Now,
     ) -> str:
         """Return why a group is not asked, "" if it is. Source: filterValidScaleUpNodeGroups."""
-        unsafe = self._why_unsafe(group, now_ns)
+        unsafe = self._why_unsafe(group, now)
         if unsafe:
             return unsafe
         if group.target >= group.max_size:
@@ -189,10 +190,10 @@ class ScaleUp:
             return NOT_READY
         return maximum.refusal(group, template.node, count)
 
-    def _why_unsafe(self, group: NodeGroup, now_ns: int) -> str:
+    def _why_unsafe(self, group: NodeGroup, now: Now) -> str:
         if not self.state.is_group_healthy(group.name):
             return NOT_READY
-        return BACKOFF if self.state.backed_off(group.name, now_ns) is not None else ""
+        return BACKOFF if self.state.backed_off(group.name, now) is not None else ""
 
     def _try_on(
         self, templates: Mapping[str, NodeTemplate], candidates: Iterable[_Candidate]
@@ -228,13 +229,13 @@ class ScaleUp:
         candidates: Sequence[_Candidate],
         templates: Mapping[str, NodeTemplate],
         node_count: int,
-        now_ns: int,
+        now: Now,
     ) -> ExpansionOption | None:
         """Return what scaling a group up would help, None where it helps no pod."""
         fitting = [c.group for c in candidates if group.name in c.fits]
         if not fitting:
             return None
-        similar = self._similar(group, candidates, templates, now_ns)
+        similar = self._similar(group, candidates, templates, now)
         limit = node_limit(
             group,
             similar,
@@ -264,7 +265,7 @@ class ScaleUp:
         group: NodeGroup,
         candidates: Sequence[_Candidate],
         templates: Mapping[str, NodeTemplate],
-        now_ns: int,
+        now: Now,
     ) -> list[NodeGroup]:
         """Return the groups like `group` that can grow and take all pods that it takes."""
         if not self.options.balance_similar_node_groups or group.options.zero_or_max_node_scaling:
@@ -276,7 +277,7 @@ class ScaleUp:
             if other.name != group.name
             and other.name in templates
             and are_similar(templates[group.name], templates[other.name], self.options)
-            and not self._why_unsafe(other, now_ns)
+            and not self._why_unsafe(other, now)
             and fitting
             and all(other.name in candidate.fits for candidate in fitting)
         ]
@@ -285,15 +286,15 @@ class ScaleUp:
         most = self.options.max_nodes_total
         return min(count, most - node_count) if most > 0 else count
 
-    def _carry_out(self, changes: Iterable[GroupChange], now_ns: int) -> Calls[str | None]:
+    def _carry_out(self, changes: Iterable[GroupChange], now: Now) -> Calls[str | None]:
         """Ask the cloud for the groups' nodes; return the group that it refused, None if none."""
         for change in changes:
             group, delta = change.group, change.to_size - change.from_size
             outcome = yield IncreaseSize(group=group.name, delta=delta)
             if not isinstance(outcome, Done):
-                self.state.register_failed_scale_up(group.name, CLOUD_PROVIDER_ERROR, now_ns)
+                self.state.register_failed_scale_up(group.name, CLOUD_PROVIDER_ERROR, now.ns)
                 return group.name
-            self.state.register_scale_up(group, delta, now_ns)
+            self.state.register_scale_up(group, delta, now.ns)
         self.state.recalculate()
         return None
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 
 from services.autoscaler.core.cluster_state.readiness import is_ready
 from services.autoscaler.core.groups import Cloud, NodeGroup
+from services.autoscaler.core.now import Now
 from services.autoscaler.core.objects import ClusterNode, ClusterPod, DaemonSet
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
@@ -98,14 +99,14 @@ class Templates:
         cloud: Cloud,
         daemon_sets: list[DaemonSet],
         options: Options,
-        now_ns: int,
+        now: Now,
     ) -> None:
         """Make the templates of a scan; `nodes` are by name and in the snapshot."""
         result: dict[str, NodeTemplate] = {}
         good: list[ClusterNode] = []
         others: list[ClusterNode] = []
         for node in nodes:
-            (good if _is_good(node.node, now_ns) else others).append(node)
+            (good if _is_good(node.node, now) else others).append(node)
 
         def take(node: ClusterNode) -> str | None:
             group = cloud.group_of(node.provider_id)
@@ -228,7 +229,7 @@ def is_startup_taint(taint_key: str, options: Options) -> bool:
     return taint_key in options.startup_taints or taint_key.startswith(prefixes)
 
 
-def _is_good(node: Node, now_ns: int) -> bool:
+def _is_good(node: Node, now: Now) -> bool:
     """Return whether a node is a good example. Source: isNodeGoodTemplateCandidate."""
     if not is_ready(node) or node.unschedulable:
         return False
@@ -240,7 +241,7 @@ def _is_good(node: Node, now_ns: int) -> bool:
         for condition in node.conditions
         if condition.type in telling
     )
-    return max(changed, default=0) + STABLE_NS < now_ns
+    return now.is_after(max(changed, default=0) + STABLE_NS)
 
 
 def _makes_room(spec: PodSpec) -> bool:
