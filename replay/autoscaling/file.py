@@ -49,7 +49,10 @@ class NodesFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFile:
-    """A group as the file has it: with a template, or with the name of a node to copy."""
+    """A group as the file has it: with a template, or with the name of a node to copy.
+
+    provisioning_delay: a duration, or a list of durations.
+    """
 
     name: str
     min: int = 0
@@ -58,7 +61,7 @@ class GroupFile:
     template: object = None
     copy: str = ""
     price: float | None = None
-    provisioning_delay: str | None = None
+    provisioning_delay: object = None
     options: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -142,9 +145,7 @@ def _group(group: GroupFile, path: str) -> NodeGroup:
         labels=group.nodes.labels,
         names=frozenset(group.nodes.names),
         price=group.price,
-        provisioning_ns=(
-            None if delay is None else _duration_ns(delay, f"{path}.provisioningDelay", least=0)
-        ),
+        provisioning_ns=() if delay is None else _delays_ns(delay, f"{path}.provisioningDelay"),
         options={
             name: _flag(value, f"{path}.options.{name}") for name, value in group.options.items()
         },
@@ -177,6 +178,15 @@ def _duration_ns(text: str, path: str, least: int = 1) -> int:
     if length_ns < least:
         raise GroupsError(f"{path}: must be more than 0s")
     return length_ns
+
+
+def _delays_ns(value: object, path: str) -> tuple[int, ...]:
+    """Return the durations of a list, or one by itself."""
+    values = value if isinstance(value, list) else [value]
+    texts = [text for text in values if isinstance(text, str)]
+    if not texts or len(texts) < len(values):
+        raise GroupsError(f'{path}: must be a duration such as "2m", or a list of durations')
+    return tuple(_duration_ns(text, path, least=0) for text in texts)
 
 
 def written(file: AutoscalerFile) -> str:

@@ -5,6 +5,10 @@ machine: its type, capacity and taints. Nodes of a control plane are in no group
 nodes without groups, and decides otherwise than Cluster Autoscaler does; its pools count as groups
 only if that is asked for.
 
+A node that comes later shows how long its group's nodes took: as long as the pod that was bound to
+it first had waited, from its first refusal to the node's being ready. That has the autoscaler's
+scan in it, some seconds.
+
 Labels: Amazon EKS, `eks.amazonaws.com/nodegroup`; GKE, `cloud.google.com/gke-nodepool` (each zone
 of a pool is a group of its own there); AKS, `kubernetes.azure.com/agentpool`; kOps,
 `kops.k8s.io/instancegroup`; Cluster API, the annotation `cluster.x-k8s.io/owner-name`.
@@ -19,9 +23,11 @@ from dataclasses import dataclass, field, replace
 from replay.autoscaling.errors import GroupsError
 from replay.autoscaling.file import AutoscalerFile, GroupFile, NodesFile
 from replay.trace.validate import claims_devices
+from replay.world.api.node_health import ready_status
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
+from services.kube.time import MINUTE_NS, SECOND_NS, format_duration
 from services.rpc.kube import json_codec
 
 POOL_LABELS = (
@@ -39,6 +45,8 @@ _INSTANCE_TYPES = ("node.kubernetes.io/instance-type", "beta.kubernetes.io/insta
 _OF_A_MOMENT = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 OF_AUTOSCALER = ("ToBeDeletedByClusterAutoscaler", "DeletionCandidateOfClusterAutoscaler")
 """The keys of the taints that Cluster Autoscaler sets."""
+_DELAY_NS_MAX = 15 * MINUTE_NS
+"""Cluster Autoscaler's max-node-provision-time: a pod that waited longer has waited for more."""
 _NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]+")
 
 
@@ -55,13 +63,25 @@ class _Shape:
 
 @dataclass(slots=True)
 class _Alike:
-    """Nodes of one shape: the first of them, all names, those that exist, and how many did."""
+    """Nodes of one shape: the first of them, all names, those that exist, and how many did.
+
+    delays_ns: how long the later ones took to come.
+    """
 
     first: node_pb2.Node
     names: dict[str, None] = field(default_factory=dict)
     existing: set[str] = field(default_factory=set)
     least: int = 0
     most: int = 0
+    delays_ns: list[int] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _NewNode:
+    """A node that came later: when, and since when it was ready, None while it was not."""
+
+    came_ns: int
+    ready_ns: int | None = None
 
 
 @dataclass(slots=True)
@@ -80,6 +100,8 @@ class ObservedNodes:
     _is_counted: bool = False
     _alike: dict[_Shape, _Alike] = field(default_factory=dict)
     _shapes: dict[str, _Shape] = field(default_factory=dict)
+    _new: dict[str, _NewNode] = field(default_factory=dict)
+    _refused_ns: dict[str, int] = field(default_factory=dict)
 
     def add(self, record: trace_pb2.Record) -> None:
         """Take a record of the trace."""
@@ -91,7 +113,7 @@ class ObservedNodes:
             case "create" | "update":
                 message = getattr(record, record.WhichOneof("record") or "")
                 if message.HasField("node"):
-                    self._put(message.node)
+                    self._put(record.time_ns, message.node)
                 elif message.HasField("pod"):
                     self._claims(message.pod)
             case "delete" if record.delete.object.kind == "Node":
@@ -100,15 +122,38 @@ class ObservedNodes:
                 self._claims(record.template.pod)
             case "pod_create":
                 self._claims(record.pod_create.pod)
+            case "observed":
+                self._observe(record.time_ns, record.observed)
 
     def _claims(self, pod: pod_pb2.Pod) -> None:
         if not self.claiming and claims_devices(pod.spec):
             meta = pod.metadata
             self.claiming = f"{meta.namespace or 'default'}/{meta.name or meta.generate_name}"
 
-    def _put(self, node: node_pb2.Node) -> None:
+    def _observe(self, now_ns: int, observed: trace_pb2.Observed) -> None:
+        """Follow the waiting pods, and the new nodes that they were bound to."""
+        match observed.WhichOneof("observed"):
+            case "failed_scheduling":
+                self._refused_ns.setdefault(observed.object.uid, now_ns)
+            case "removed":
+                self._refused_ns.pop(observed.object.uid, None)
+            case "scheduled":
+                refused_ns = self._refused_ns.pop(observed.object.uid, None)
+                name = observed.scheduled.node_name
+                node, shape = self._new.pop(name, None), self._shapes.get(name)
+                if node is None or shape is None or refused_ns is None:
+                    return
+                delay_ns = (node.ready_ns or now_ns) - refused_ns
+                if refused_ns <= node.came_ns and 0 < delay_ns <= _DELAY_NS_MAX:
+                    self._alike[shape].delays_ns.append(delay_ns)
+
+    def _put(self, now_ns: int, node: node_pb2.Node) -> None:
         """Count a node, which stays in the group of its first version."""
         name = node.metadata.name
+        if self._is_counted and name not in self.nodes:
+            self._new[name] = _NewNode(now_ns)
+        if name in self._new and self._new[name].ready_ns is None and ready_status(node) == "True":
+            self._new[name].ready_ns = now_ns
         self.nodes.setdefault(name, node)
         shape = self._shapes.get(name) or self._shape(node)
         if shape is None:
@@ -181,6 +226,7 @@ class ObservedNodes:
                     max=alike.most,
                     nodes=nodes,
                     template=plain_template(alike.first),
+                    provisioning_delay=list(map(_seconds, sorted(alike.delays_ns))) or None,
                 )
             )
         if not groups:
@@ -237,6 +283,11 @@ def plain_template(node: node_pb2.Node) -> Mapping[str, object]:
         kept.status.allocatable[key] = node.status.allocatable[key]
     plain = json_codec.to_json(kept)
     return {name: part for name, part in plain.items() if part}
+
+
+def _seconds(delay_ns: int) -> str:
+    """Return a delay to the second, rounded up."""
+    return format_duration(-(-delay_ns // SECOND_NS) * SECOND_NS)
 
 
 def _is_machines(resource: str) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from replay.autoscaling.errors import GroupsError
-from replay.autoscaling.file import AutoscalerFile, read, written
+from replay.autoscaling.file import AutoscalerFile, autoscaling, read, written
 from replay.overrides.assignment import Assignment, OverrideTarget, unknown_field_error
 from replay.overrides.names import closest, shown_names
 
@@ -17,7 +17,8 @@ FIELDS = ("min", "max", "price", "provisioningDelay")
 def groups_text(text: str, assignments: Sequence[Assignment]) -> str:
     """Return a file of node groups with the fields and flags set. Raises OverrideError.
 
-    The autoscaler refuses flags that it does not serve.
+    text: of a complete file, each of whose groups has a template. The autoscaler refuses flags
+    that it does not serve.
     """
     if not assignments:
         return text
@@ -30,7 +31,7 @@ def groups_text(text: str, assignments: Sequence[Assignment]) -> str:
             file = _with_group(file, assignment)
     changed = written(file)
     try:
-        read(changed)
+        autoscaling(read(changed), 0)
     except GroupsError as error:
         raise assignments[-1].refused(str(error)) from None
     return changed
@@ -53,7 +54,7 @@ def _with_group(file: AutoscalerFile, assignment: Assignment) -> AutoscalerFile:
 def _field(assignment: Assignment) -> dict[str, Any]:
     field, value = assignment.field, assignment.plain_value
     if field == "provisioningDelay":
-        return {"provisioning_delay": assignment.value}
+        return {"provisioning_delay": value if isinstance(value, list) else assignment.value}
     if field == "price":
         if type(value) not in (int, float):
             raise assignment.refused("the price must be a number")

@@ -85,9 +85,21 @@ def call(**request: object) -> service_pb.ApplyResponse:
 class Cluster:
     """A world with a group of one to three nodes, which has one."""
 
-    def __init__(self, *answers: service_pb.ApplyResponse, models: Models | None = None) -> None:
+    def __init__(
+        self,
+        *answers: service_pb.ApplyResponse,
+        models: Models | None = None,
+        delays: tuple[int, ...] = (),
+    ) -> None:
         self.backend = Scripted(answers)
-        group = NodeGroup(name="a", min_size=1, max_size=3, template=template(), labels=POOL)
+        group = NodeGroup(
+            name="a",
+            min_size=1,
+            max_size=3,
+            template=template(),
+            labels=POOL,
+            provisioning_ns=delays,
+        )
         self.world = World(
             models=models or Models(),
             autoscaler=self.backend,
@@ -140,6 +152,43 @@ def test_it_starts_with_what_there_is_and_scans_every_interval() -> None:
     cluster.until(35 * S)
     assert [step.time_ns // S for step in cluster.backend.steps] == [0, 10, 20, 30]
     assert cluster.backend.sent() == []
+
+
+def same_until(second: int) -> service_pb.ApplyResponse:
+    """Return the answer that ends a scan, and says that no other one is needed before a time."""
+    answer = report()
+    answer.next_scan_time_ns = second * S
+    return answer
+
+
+def test_scans_that_would_be_the_same_are_left_out_until_something_changes() -> None:
+    """After the one at 10 s none is needed before 55 s; a pod that comes at 31 s calls for one."""
+    cluster = Cluster(same_until(55), same_until(60), same_until(70))
+    cluster.until(30 * S)
+    assert [step.time_ns // S for step in cluster.backend.steps] == [0, 10]
+    cluster.world.feed(31 * S, create_pod(make_pod("p")))
+    cluster.world.settle(31 * S)
+    cluster.until(75 * S)
+    assert [step.time_ns // S for step in cluster.backend.steps] == [0, 10, 40, 60, 70]
+
+
+def test_a_scan_left_out_before_its_own_time_is_refused() -> None:
+    """The time until which scans are the same is after the one that says it."""
+    with pytest.raises(AnswerError, match="next_scan_time_ns"):
+        Cluster(same_until(10)).until(10 * S)
+
+
+def test_each_new_node_has_one_of_its_group_s_delays() -> None:
+    """With the same seed the same ones, whatever else the run has."""
+    delays = (30 * S, 50 * S)
+
+    def joined() -> list[tuple[int, str, str]]:
+        cluster = Cluster(increase(2), scaled(to=3), delays=delays)
+        cluster.until(100 * S)
+        return cluster.world.log()[-2:]
+
+    assert {at_s for at_s, _, _ in joined()} == {40, 60}
+    assert joined() == joined()
 
 
 def test_a_node_without_provider_id_and_without_conditions_is_shown_with_both() -> None:

@@ -215,13 +215,15 @@ class Cloud(Controller):
             names.append(name)
             size.instances[_made_id(group, name)] = _Instance(node_name=name, asked_ns=now_ns)
             self._group_of[name] = group
-            delay_ns = limits.provisioning_ns
-            if delay_ns is None:
-                delay_ns = self._models.provisioning_delay_ns
-            self._timeline.plan(now_ns + delay_ns, ActionKind.PROVISION, name)
+            due_ns = now_ns + self._delay_ns(limits, name)
+            self._timeline.plan(due_ns, ActionKind.PROVISION, name)
         size.target += delta
         self._changed[group] = None
         return names
+
+    def _delay_ns(self, group: NodeGroup, name: str) -> int:
+        delays = group.provisioning_ns or (self._models.provisioning_delay_ns,)
+        return delays[int(self._random.share("provisioning-delay", name) * len(delays))]
 
     def _new_name(self, size: _Size, group: str) -> str:
         while True:

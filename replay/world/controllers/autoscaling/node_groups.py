@@ -25,8 +25,9 @@ class NodeGroup:
 
     template: a node of the group; its name has no meaning. labels, names: which nodes of the trace
     are in the group: those with all of the labels, and those of these names. price: of a node for
-    an hour, None if unknown. provisioning_ns: from a request to the node that is ready, None for
-    the model's. options: by the names of flags, in place of the autoscaler's.
+    an hour, None if unknown. provisioning_ns: from a request to the node that is ready; of several
+    each node has one by chance, and of none the model's. options: by the names of flags, in place
+    of the autoscaler's.
     """
 
     name: str
@@ -36,7 +37,7 @@ class NodeGroup:
     labels: Mapping[str, str] = field(default_factory=dict)
     names: frozenset[str] = frozenset()
     price: float | None = None
-    provisioning_ns: int | None = None
+    provisioning_ns: tuple[int, ...] = ()
     options: Mapping[str, str] = field(default_factory=dict)
 
     def picks(self, node: node_pb2.Node) -> bool:
