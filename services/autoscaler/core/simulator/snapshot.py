@@ -9,6 +9,10 @@ its place in the list, and the place is kept for the life of the process.
 journal of the opposite steps. A scan is a fork over what the API server holds, so that the next
 one begins with the differences only.
 
+Most removals are undone before anything is asked to which they matter: a node that is not there is
+asked about by nobody, and only a verdict that follows from other nodes and their pods can tell that
+it is still in the framework's snapshot. It is taken out of that before such a question.
+
 A node that was replaced keeps its place in the list. A pod may be simulated on a second node while
 it is still on the first one, as pods of a drained node are: each copy has a UID of its own here.
 
@@ -30,6 +34,7 @@ from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import AnyFilter, Scope
 from services.framework.runtime.framework import Framework
+from services.framework.runtime.verdicts import CachedAttempt
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
 from services.kube.node import LABEL_HOSTNAME
@@ -57,21 +62,29 @@ class _Listing:
     """
 
     names: list[str]
-    rows: Int64s
+    rows: list[int]
     ranks: list[int]
+    _array: Int64s | None = None
 
     def insert(self, name: str, row: int, rank: int) -> None:
         """Insert a node at the place that its rank gives it."""
         place = bisect_left(self.ranks, rank)
         self.names.insert(place, name)
+        self.rows.insert(place, row)
         self.ranks.insert(place, rank)
-        self.rows = np.insert(self.rows, place, row)
+        self._array = None
 
     def remove(self, rank: int) -> None:
         """Remove the node of that rank."""
         place = bisect_left(self.ranks, rank)
-        del self.names[place], self.ranks[place]
-        self.rows = np.delete(self.rows, place)
+        del self.names[place], self.rows[place], self.ranks[place]
+        self._array = None
+
+    def array(self) -> Int64s:
+        """Return the rows, int64[nodes]."""
+        if self._array is None:
+            self._array = np.array(self.rows, dtype=np.int64)
+        return self._array
 
 
 Undo = Callable[[], None]
@@ -93,7 +106,8 @@ class ClusterSnapshot:
         self._ranks: dict[str, int] = {}
         self._journal: list[tuple[int, Undo]] = []
         self._forks: list[int] = []
-        self._listing = _Listing([], np.zeros(0, dtype=np.int64), [])
+        self._removed: dict[str, _Held] = {}  # and still in the framework's snapshot
+        self._listing = _Listing([], [], [])
         self._copies: dict[int, tuple[ClusterPod, Pod]] = {}
         self._copy_numbers = count(1)
         self._stamps = count(1)
@@ -136,6 +150,7 @@ class ClusterSnapshot:
         """
         while self._forks:
             self.revert()
+        self._take_out_removed()
         nodes, pods = list(nodes), list(pods)
         given = self._given
         if given is not None and _are_same(nodes, given[0]) and _are_same(pods, given[1]):
@@ -150,6 +165,7 @@ class ClusterSnapshot:
         before = [*self._ranks], [held.stamp for held in self._held.values()]
         for name in [name for name in self._held if name not in wanted]:
             self._drop(name)
+        self._take_out_removed()
         for name, node in wanted.items():
             held = self._held.get(name)
             if held is None:
@@ -162,7 +178,7 @@ class ClusterSnapshot:
             self._set_pods(held, by_node[name])
         names = list(wanted)
         self._ranks = {name: rank for rank, name in enumerate(names)}
-        rows = np.array([self._row(name) for name in names], dtype=np.int64)
+        rows = [self._row(name) for name in names]
         self._listing = _Listing(names, rows, list(range(len(names))))
         self._journal.clear()
         if before != (names, [held.stamp for held in self._held.values()]):
@@ -187,6 +203,8 @@ class ClusterSnapshot:
         """Add a node with its pods, at the end unless it had a place before."""
         name = node.name
         assert name not in self._held, f"{name} is there already"
+        if name in self._removed:
+            self._take_out_removed()
         self._held[name] = _Held(node, next(self._stamps))
         self._filters.set_node(node.node)
         if name not in self._ranks:
@@ -237,7 +255,7 @@ class ClusterSnapshot:
 
     def refusal(self, pod: ClusterPod, name: str) -> Status | None:
         """Return why the filters refuse the pod on a node, None where they do not."""
-        attempt = self._framework.verdicts.synced(_unassigned(pod.pod))
+        attempt = self._verdicts(pod)
         equivalence = attempt.equivalence
         refused = equivalence.pre_filter.refusal
         if refused is not None:
@@ -271,6 +289,7 @@ class ClusterSnapshot:
         names and the pods on them, and passes on each other one that has the amounts left, wherever
         other pods are. None where more decides, or no node can pass.
         """
+        self._take_out_removed()
         attempt, _ = self._framework.verdicts.pre_filtered(_unassigned(pod.pod))
         equivalence = attempt.equivalence
         pre_filter = equivalence.pre_filter
@@ -289,8 +308,7 @@ class ClusterSnapshot:
     def is_judged_by_node(self, pod: ClusterPod) -> bool:
         """Return whether a verdict about a pod follows from its node and the pods there alone."""
         attempt, _ = self._framework.verdicts.pre_filtered(_unassigned(pod.pod))
-        columns = attempt.equivalence.columns.values()
-        return all(column.plugin.scope is not Scope.CLUSTER for column in columns)
+        return _is_judged_by_node(attempt)
 
     def fits_each(self, pod: ClusterPod, names: Sequence[str]) -> list[bool] | None:
         """Return whether the filters let a pod pass on each of the nodes.
@@ -299,7 +317,7 @@ class ClusterSnapshot:
         """
         if not self.is_judged_by_node(pod):
             return None
-        attempt = self._framework.verdicts.synced(_unassigned(pod.pod))
+        attempt = self._verdicts(pod)
         equivalence = attempt.equivalence
         if equivalence.pre_filter.refusal is not None:
             return [False] * len(names)
@@ -324,10 +342,10 @@ class ClusterSnapshot:
 
     def _passing(self, pod: ClusterPod) -> Iterator[tuple[int, str]]:
         """Yield place and name of the nodes that pass, from the one after the last match on."""
-        names, rows = self._listing.names, self._listing.rows
+        names = self._listing.names
         if not names:
             return
-        attempt = self._framework.verdicts.synced(_unassigned(pod.pod))
+        attempt, rows = self._verdicts(pod), self._listing.array()
         if attempt.equivalence.pre_filter.refusal is not None:
             return
         passes = (attempt.refuser[rows] == 0) & ~self._filters.columns.unschedulable[rows]
@@ -335,6 +353,22 @@ class ClusterSnapshot:
         begin = int(np.searchsorted(places, (self.last_place + 1) % len(names)))
         for place in map(int, chain(places[begin:], places[:begin])):
             yield place, names[place]
+
+    def _verdicts(self, pod: ClusterPod) -> CachedAttempt:
+        """Return the filters' verdicts about a pod, each as if what was removed were gone."""
+        plain = _unassigned(pod.pod)
+        if self._removed:
+            attempt, _ = self._framework.verdicts.pre_filtered(plain)
+            if attempt.equivalence.pre_filter.refusal or not _is_judged_by_node(attempt):
+                self._take_out_removed()
+        return self._framework.verdicts.synced(plain)
+
+    def _take_out_removed(self) -> None:
+        removed, self._removed = self._removed, {}
+        for name, held in removed.items():
+            for uid in held.uids:
+                self._filters.remove_pod(uid)
+            self._filters.remove_node(name)
 
     def _row(self, name: str) -> int:
         row = self._filters.row(name)
@@ -379,14 +413,16 @@ class ClusterSnapshot:
         return copy[1]
 
     def _drop(self, name: str) -> None:
-        held = self._held.pop(name)
-        for uid in held.uids:
-            self._filters.remove_pod(uid)
-        self._filters.remove_node(name)
+        self._removed[name] = self._held.pop(name)
         self._listing.remove(self._ranks[name])
 
     def _restore(self, held: _Held) -> None:
         name = held.node.name
+        if self._removed.get(name) is held:
+            del self._removed[name]
+            self._held[name] = held
+            self._listing.insert(name, self._row(name), self._ranks[name])
+            return
         is_there = name in self._held
         if is_there:
             for uid in self._held[name].uids:
@@ -424,6 +460,12 @@ class ClusterSnapshot:
 def _are_same(objects: Sequence[object], others: Sequence[object]) -> bool:
     """Return whether both are the same objects in the same order."""
     return len(objects) == len(others) and all(map(is_, objects, others))
+
+
+def _is_judged_by_node(attempt: CachedAttempt) -> bool:
+    """Return whether no verdict follows from other nodes and the pods there."""
+    columns = attempt.equivalence.columns.values()
+    return all(column.plugin.scope is not Scope.CLUSTER for column in columns)
 
 
 def _is_plain(plugin: AnyFilter) -> bool:
