@@ -82,7 +82,13 @@ class QueueLink:
 
     def stream(self) -> QueueStream:
         """Return a new stream, whose answers have a deadline."""
-        return QueueStream(self._open_stream, self.address, self.timeouts, lasts=self.is_local)
+        return QueueStream(
+            self._open_stream,
+            self.address,
+            self.timeouts,
+            responds=self._responds,
+            lasts=self.is_local,
+        )
 
     def _open_stream(self) -> Any:
         return self.stub.StreamingApply()

@@ -34,13 +34,21 @@ class QueueStream:
     `open_call` makes a call of StreamingApply. `lasts` is set where it cannot break: the queue is
     in this process. `on_trouble`, if set, is called each time that the queue has not been reached
     for the timeout `unreachable`, and `read` goes on; without it `read` then raises
-    UnavailableError.
+    UnavailableError. `responds` says whether the queue responds to other calls: one that does and
+    leaves a request without a response would do so again, and the session ends.
     """
 
     def __init__(
-        self, open_call: Callable[[], Any], address: str, timeouts: Timeouts, *, lasts: bool
+        self,
+        open_call: Callable[[], Any],
+        address: str,
+        timeouts: Timeouts,
+        *,
+        responds: Callable[[], Awaitable[bool]],
+        lasts: bool,
     ) -> None:
         self._open_call = open_call
+        self._responds = responds
         self._address = address
         self._timeouts = timeouts
         self._lasts = lasts
@@ -138,8 +146,9 @@ class QueueStream:
     async def _open_again(self, error: Exception) -> None:
         """Open the stream again, and send what has no response; try until that is done.
 
-        Raises a refusal where the session cannot continue, and UnavailableError if the queue is
-        not reached in time and `on_trouble` is not set.
+        Raises a refusal where the session cannot continue, as with a queue that responds to other
+        calls only, and UnavailableError if the queue is not reached in time and `on_trouble` is not
+        set.
         """
         if self._lost_s is None:
             self._lost_s = monotonic()
@@ -150,6 +159,8 @@ class QueueStream:
             if not isinstance(refusal, UnavailableError) or not _is_lost(error):
                 raise refusal from error
             late = isinstance(error, TimeoutError)
+            if late and await self._responds():
+                raise RefusalError(f"{refusal}; it still answers other calls") from error
             if late or monotonic() - self._lost_s >= self._timeouts.unreachable:
                 if self.on_trouble is None:
                     raise refusal from error

@@ -102,10 +102,11 @@ def many_heads(_service: StrangeService, response: Any, _: grpc.ServicerContext)
     return bytes(response.SerializeToString())
 
 
+_SILENT = "does not respond: no response in 1 s (--timeout queue); it still answers other calls"
 OF_A_REPLAY: dict[str, tuple[Fault, list[str]]] = {
     **FAULTS,
-    "silent": (silent, ["does not respond: no response in 1 s (--timeout queue)"]),
-    "late": (late, ["does not respond: no response in 1 s (--timeout queue)"]),
+    "silent": (silent, [_SILENT]),
+    "late": (late, [_SILENT]),
     "crash": (crash, ["answers UNAVAILABLE", "nothing listens there"]),
     "unknown head": (unknown_head, ["heads[1].pop.uid: 'nobody': no pod has this uid"]),
     "more applied": (applies_more, ["answers wrongly: applied: "]),
@@ -114,11 +115,11 @@ OF_A_REPLAY: dict[str, tuple[Fault, list[str]]] = {
 }
 
 
-def replayed(folder: Path, queue: str) -> str:
+def replayed(folder: Path, queue: str, reconnect: str = "0s") -> str:
     """Return what a replay says, which ends with 3, of our scheduler with a queue."""
     with scheduler_of(queue, "--timeout", "queue=1s", "--timeout", "unreachable=1s") as scheduler:
         arguments = ["--scheduler", scheduler, "--no-eviction", "--run", "run"]
-        arguments += ["--reconnect", "0s", "--in-process"]
+        arguments += ["--reconnect", reconnect, "--in-process"]
         done = reprieve(folder, "replay", str(TRACE), *arguments, code=SERVICE)
     return " ".join(done.stderr.split())
 
@@ -137,6 +138,14 @@ def test_a_fault_of_the_queue_ends_a_replay_that_names_it(tmp_path: Path, name: 
         assert text in said
     for command in (("get", "pods", "run", "-A"), ("report", "run")):
         reprieve(tmp_path, *command)
+
+
+def test_a_queue_that_never_responds_to_a_request_is_not_waited_for_again(tmp_path: Path) -> None:
+    """Another session would bring it to the same request."""
+    with strange_service(WorkingQueue, silent, at=2) as address:
+        said = replayed(tmp_path, address, reconnect="1m")
+    assert _SILENT in said
+    assert "waiting for it" not in said
 
 
 def test_a_queue_that_is_not_http_2_is_named_before_a_run_is_made(tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_fields_and_flags_are_set_and_everything_else_stays() -> None:
 )
 def test_what_cannot_be_set_is_refused(text: str, problem: str) -> None:
     """By the option, and why."""
-    with pytest.raises(OverrideError, match="--set (nodeGroup|autoscaler)") as refused:
+    with pytest.raises(OverrideError, match=r"--set (nodeGroup|autoscaler)") as refused:
         changed(text)
     assert problem in str(refused.value)
 
