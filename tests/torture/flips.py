@@ -63,11 +63,12 @@ class Damaged:
         # Explain's checkpoints are among the files, too.
         with (
             mock.patch("replay.recovery.SHARE", 0),
-            mock.patch("replay.results.run.history.EVERY_NS", 0),
+            mock.patch("replay.recovery.KEPT_SHARE", 1_000_000),
         ):
             self._replayed(self.finished)
             with contextlib.suppress(_BrokenOffError):
                 self._replayed(self.broken_off, until_ns=40 * SECOND_NS)
+        assert all(list(path.glob("checkpoint-*")) for path in (self.finished, self.broken_off))
         run = RunDirectory.open(self.finished)
         write_report(run)
         self._pod = next(iter(run.decisions())).observed.object.uid
