@@ -123,7 +123,12 @@ NOTHING_PLANNED = PlannedClaims(changes=ClaimChanges())
 
 
 class PreEnqueuePlugin(Plugin, ABC):
-    """Decides whether a pod may enter activeQ."""
+    """Decides whether a pod may enter activeQ.
+
+    gate_kinds: the objects of the pod's namespace that the answer follows from, beside the pod.
+    """
+
+    gate_kinds: ClassVar[frozenset[str]] = frozenset()
 
     @abstractmethod
     def pre_enqueue(self, pod: Pod) -> Status | None:

@@ -36,6 +36,7 @@ from services.scheduler.core.queueing.steps import (
     QueueDelete,
     QueueStep,
     QueueUpdate,
+    SetGates,
     WhyFailed,
 )
 
@@ -182,6 +183,7 @@ class StepEncoder:
         self._encode: dict[type, Callable[[Any, queue_pb2.Operation], None]] = {
             QueueAdd: self._add,
             QueueDelete: self._delete,
+            SetGates: self._set_gates,
             AssignedPodAdd: self._assigned_add,
             AssignedPodUpdate: self._assigned_update,
             Move: self._move,
@@ -224,6 +226,10 @@ class StepEncoder:
 
     def _delete(self, step: QueueDelete, operation: queue_pb2.Operation) -> None:
         _put_ref(step.pod, operation.delete_pod)
+
+    def _set_gates(self, step: SetGates, operation: queue_pb2.Operation) -> None:
+        _put_ref(step.pod, operation.set_gates.pod)
+        operation.set_gates.gates.extend(step.gates)
 
     def _assigned_add(self, step: AssignedPodAdd, operation: queue_pb2.Operation) -> None:
         self._put_metadata(step.pod.uid, operation.assigned_pod_add.pod)

@@ -127,6 +127,11 @@ class Framework:
                 return status
         return None
 
+    @property
+    def gate_kinds(self) -> frozenset[str]:
+        """The kinds of the objects that gates read."""
+        return frozenset[str]().union(*(gate.gate_kinds for gate in self._gates))
+
     def sort_key(self, pod: Pod) -> bytes:
         """Return a pod's key in activeQ, the smallest first; empty: by priority."""
         return self._sorts[0].sort_key(pod) if self._sorts else b""

@@ -6,6 +6,7 @@ Single scenarios are in upstream's vectors; here one cycle follows the other.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import replace
 
 from hypothesis import given
@@ -29,7 +30,10 @@ from services.kube.devices import (
     ResourceSlice,
 )
 from services.kube.pod import Pod, PodClaim
-from services.scheduler.core.session.options import RULES
+from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
+from services.scheduler.core.queueing.steps import Move, QueueAdd, QueueStep, SetGates
+from services.scheduler.core.session.options import RULES, SchedulerOptions
+from services.scheduler.core.session.scheduler import Scheduler
 from tests.builders import make_node, make_pod
 from tests.cycles import evaluate
 
@@ -178,6 +182,46 @@ def test_reservations_are_restored_from_a_checkpoint() -> None:
     restored.unreserve(pod, 0, other.snapshot)  # type: ignore[attr-defined]
     assert other.devices.claims["default/one"] == before
     assert other.devices.in_use == InUse()
+
+
+def test_a_pod_is_held_back_until_its_claims_are_there() -> None:
+    """The queue is told before it is told of the claim, and of pods of that namespace alone."""
+    scheduler = scheduler_of("v1.34")
+    pod = Cluster({}).pod("p", "one", "two")
+    assert scheduler.put_pod(pod) == [QueueAdd(pod=pod, gates=(NAME,))]
+    one, two = (ResourceClaim(namespace="default", name=name, uid=name) for name in ("one", "two"))
+    assert labels(scheduler.put_object(replace(two, namespace="other"))) == ["ResourceClaimAdd"]
+    assert labels(scheduler.put_object(one)) == ["ResourceClaimAdd"]
+    free, *moves = scheduler.put_object(two)
+    assert free == SetGates(pod=pod, gates=())
+    assert labels(moves) == ["ResourceClaimAdd"]
+    held = SetGates(pod=pod, gates=(NAME,))
+    assert scheduler.remove_object("ResourceClaim", "default", "one") == [held]
+
+
+def test_a_queue_without_gates_receives_the_pod_when_its_claims_are_there() -> None:
+    """Once: the pod stays there when a claim goes."""
+    scheduler = scheduler_of("v1.20")
+    pod = Cluster({}).pod("p", "one")
+    one = ResourceClaim(namespace="default", name="one", uid="one")
+    assert scheduler.put_pod(pod) == []
+    assert scheduler.put_object(one)[0] == QueueAdd(pod=pod)
+    assert scheduler.remove_object("ResourceClaim", "default", "one") == []
+    assert QueueAdd(pod=pod) not in scheduler.put_object(one)
+
+
+def scheduler_of(queue: str) -> Scheduler:
+    """Return a scheduler that allocates devices, with a queue of that version."""
+    return Scheduler(
+        SchedulerOptions(
+            rules=RULES["v1.34"], queue=QUEUE_TRAITS[queue], matches=DeviceSelectors(multiple=False)
+        )
+    )
+
+
+def labels(steps: Iterable[QueueStep]) -> list[str]:
+    """Return the labels of moves, and the names of other steps."""
+    return [step.label if isinstance(step, Move) else type(step).__name__ for step in steps]
 
 
 def test_pods_fit_as_if_they_had_no_claims_where_these_are_ignored() -> None:

@@ -1,7 +1,7 @@
 """DynamicResources: the pod's claims, and classes, slices and nodes that come or change.
 
-A hint does not know the claims that the pod waits for beside the changed one; upstream skips the
-pod where another of its claims cannot be used.
+A hint does not know the claims that the pod waits for beside the changed one. Upstream's skips the
+pod where another of its claims cannot be used; here its gate holds it.
 
 Source: kubernetes v1.34 plugins/dynamicresources/dynamicresources.go, EventsToRegister,
 isSchedulableAfterClaimChange, isSchedulableAfterPodChange.

@@ -1,12 +1,12 @@
 """DynamicResources: a node must reach, or have free, the devices that the pod's claims request.
 
-PreFilter looks the claims up, and refuses a pod of which one cannot be used. Filter asks the
-allocator on each node for what is not allocated yet, and keeps the answer; Reserve takes it on the
-chosen node, in the scheduler's own view, and PreBind reserves all claims for the pod. PostFilter
-gives back a claim whose devices are out of reach, unless another pod uses it; preemption never
-frees devices, since every refusal is unresolvable. From v1.36 on extended resources that a class
-serves are claimed likewise, by a claim that the scheduler makes, and nodes are scored by how early
-an alternative of each request was taken.
+PreEnqueue holds a pod back until its claims are there. PreFilter looks them up again, and refuses a
+pod of which one cannot be used. Filter asks the allocator on each node for what is not allocated
+yet, and keeps the answer; Reserve takes it on the chosen node, in the scheduler's own view, and
+PreBind reserves all claims for the pod. PostFilter gives back a claim whose devices are out of
+reach, unless another pod uses it; preemption never frees devices, since every refusal is
+unresolvable. From v1.36 on extended resources that a class serves are claimed likewise, by a claim
+that the scheduler makes, and nodes are scored by how early an alternative of a request was taken.
 
 What was found on a node stands until its devices, the node, or the pods on it change
 (`Snapshot.touch`); pods whose claims request the same share it.
@@ -15,8 +15,8 @@ A claim's allocation is complete as soon as the pod is assumed: bindings take no
 no claim is "in the process of being allocated". Where upstream takes a random claim in PostFilter,
 the first is taken.
 
-Source: kubernetes v1.34 and v1.36 plugins/dynamicresources/dynamicresources.go, PreFilter, Filter,
-PostFilter, Reserve, PreBind, computeScore; extendeddynamicresources.go.
+Source: kubernetes v1.34 and v1.36 plugins/dynamicresources/dynamicresources.go, PreEnqueue,
+PreFilter, Filter, PostFilter, Reserve, PreBind, computeScore; extendeddynamicresources.go.
 """
 
 from __future__ import annotations
@@ -138,6 +138,7 @@ class DynamicResources(
     can_fail = True
     keys_follow_pod = True
     follows_from_class = True
+    gate_kinds = frozenset({"ResourceClaim"})
     rules: ClassVar[AllocatorRules] = V1_34
     not_owner: ClassVar[str] = (
         "ResourceClaim {claim} was not created for pod {pod} (pod is not owner)"
@@ -160,7 +161,15 @@ class DynamicResources(
     def begin(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
 
-    def pre_enqueue(self, pod: Pod) -> Status | None:  # noqa: ARG002 - PreFilter refuses it
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        """Hold back a pod until all its claims are there. Source: PreEnqueue."""
+        if self._ignores_claims or not pod.spec.device_claims:
+            return None
+        try:
+            claims_of(pod, self._snapshot.catalog.devices, self.not_owner)
+        except UnusableClaim as error:
+            code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+            return Status(code=code, plugin=self.name, reasons=(str(error),))
         return None
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:

@@ -28,6 +28,7 @@ from services.scheduler.core.queueing.steps import (
     QueueOperation,
     QueueStep,
     QueueUpdate,
+    SetGates,
 )
 
 
@@ -131,6 +132,16 @@ class QueueMirror:
         """Follow AddUnschedulable: before v1.34 only the status' nomination is kept."""
         if self._traits.renominates_from_status:
             self._put(pod, pod.nominated_node_name)
+
+    def gate_changed(self, pod: Pod) -> list[QueueStep]:
+        """Follow a change of what gates a pod, where the pod itself has not changed."""
+        gate = self._gate_of(pod)
+        if self._traits.has_gates:
+            return [SetGates(pod=pod, gates=(gate,) if gate else ())]
+        if gate or pod.uid not in self._held:
+            return []
+        self._held.discard(pod.uid)
+        return self._add(pod)
 
     def after_failed_binding(self, pod: Pod, node_name: str) -> Sequence[QueueStep]:
         """Return the move that follows a binding that failed: the room on its node is free again.

@@ -93,6 +93,14 @@ class QueueUpdate:
 
 
 @value(kw_only=True)
+class SetGates:
+    """Other PreEnqueue plugins than before hold back a waiting pod that has not changed."""
+
+    pod: Pod
+    gates: tuple[str, ...]
+
+
+@value(kw_only=True)
 class QueueDelete:
     """A pod waits no longer: it was deleted, has finished or was assigned to a node."""
 
@@ -225,6 +233,7 @@ class Flush:
 
 QueueStep = (
     QueueOperation
+    | SetGates
     | CommitPop
     | CommitUnschedulable
     | AddUnschedulable

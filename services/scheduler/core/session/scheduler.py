@@ -85,6 +85,8 @@ class Scheduler:
         )
         self._unanswered: dict[PopId, Decision] = {}
         self._latest_cycle = 0
+        gate_kinds = (cycle.framework.gate_kinds for cycle in self._cycles.values())
+        self._gate_kinds = frozenset[str]().union(*gate_kinds)
 
     # Cluster events
 
@@ -147,17 +149,24 @@ class Scheduler:
     def put_object(self, value: CatalogObject) -> list[QueueStep]:
         """Add or update an object of another kind."""
         kind = value.kind.value if isinstance(value, Controller) else type(value).__name__
-        old = self.snapshot.catalog.held(kind, getattr(value, "namespace", ""), value.name)
+        namespace = getattr(value, "namespace", "")
+        old = self.snapshot.catalog.held(kind, namespace, value.name)
+        gates = self._gates(kind, namespace)
         self.snapshot.catalog.put(value)
         self._put_all_pending()
-        return list(on_object(old, value, self._queue.catalog_events))
+        steps = self._after_gates(gates)
+        return [*steps, *on_object(old, value, self._queue.catalog_events)]
 
     def remove_object(self, kind: str, namespace: str, name: str) -> list[QueueStep]:
         """Remove a deleted object of another kind; an unknown one is ignored."""
         old = self.snapshot.catalog.held(kind, namespace, name)
+        gates = self._gates(kind, namespace)
         self.snapshot.catalog.remove(kind, namespace, name)
         self._put_all_pending()
-        return [] if old is None else list(on_object(old, None, self._queue.catalog_events))
+        steps = self._after_gates(gates)
+        if old is not None:
+            steps += on_object(old, None, self._queue.catalog_events)
+        return steps
 
     # Scheduling
 
@@ -381,6 +390,18 @@ class Scheduler:
             yield DeleteNomination(uid)
         if after.activate and self._queue.has_activate:
             yield Activate(uid)
+
+    def _gates(self, kind: str, namespace: str) -> list[tuple[Pod, str]]:
+        """Return the waiting pods whose gates an object may change, with the gates."""
+        if kind not in self._gate_kinds:
+            return []
+        pods = (self.pods[uid] for uid in self._pending.uids())
+        return [(pod, self._gate_of(pod)) for pod in pods if pod.namespace == namespace]
+
+    def _after_gates(self, before: Iterable[tuple[Pod, str]]) -> list[QueueStep]:
+        """Return the steps for the pods of which another plugin than before, or none, is a gate."""
+        changed = (pod for pod, gate in before if self._gate_of(pod) != gate)
+        return [step for pod in changed for step in self._mirror.gate_changed(pod)]
 
     def _gate_of(self, pod: Pod) -> str:
         status = self._cycles[pod.spec.scheduler_name].framework.pre_enqueue(pod)
