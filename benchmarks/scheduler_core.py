@@ -25,7 +25,7 @@ from services.kube.devices import (
     ResourceSlice,
 )
 from services.kube.node import Node
-from services.kube.pod import EMPTY, Container, Pod, PodClaim, PodSpec
+from services.kube.pod import EMPTY, Container, OwnerReference, Pod, PodClaim, PodSpec
 from services.scheduler.core.decisions import Binding
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
@@ -71,16 +71,18 @@ def timed(
     pods: Iterator[tuple[PodSpec, Mapping[str, str]]],
     verdict: type,
     happen: Callable[[int], None] | None = None,
+    complete: Callable[[Pod], Pod] = lambda pod: pod,
 ) -> float:
     """Return the median of one decision in us, each on a cluster that the one before has changed.
 
-    `pods` are specs with labels. `happen` is called before each with its number. What preempts is
-    taken back, so that the next one finds the same cluster.
+    `pods` are specs with labels. `happen` is called before each with its number, and `complete`
+    returns it with what specs and labels lack. What preempts is taken back, so that the next one
+    finds the same cluster.
     """
     taken_ns: list[int] = []
     for number, (spec, labels) in zip(range(ROUNDS), pods, strict=False):
         uid = f"pending-{number}"
-        pod = Pod(uid=uid, namespace="default", name=uid, spec=spec, labels=labels)
+        pod = complete(Pod(uid=uid, namespace="default", name=uid, spec=spec, labels=labels))
         scheduler.put_pod(pod)
         head = Head(pop=PopId(uid, number), attempts=1, first_enqueued_ns=0, queued_ns=0)
         if happen is not None:
@@ -169,16 +171,22 @@ def device_claims() -> float:
     detail = RequestDetail(name="gpu", class_name="gpu", count=1)
     requested = ClaimSpec(requests=(DeviceRequest(name="gpu", exactly=detail),))
 
-    def specs() -> Iterator[tuple[PodSpec, Mapping[str, str]]]:
-        for number in range(ROUNDS):
-            name = f"claim-{number}"
-            scheduler.put_object(
-                ResourceClaim(namespace="default", name=name, uid=name, spec=requested)
+    def with_claim(pod: Pod) -> Pod:
+        """Let the pod's claim be made, as its controller does."""
+        scheduler.put_object(
+            ResourceClaim(
+                namespace="default",
+                name=f"{pod.name}-gpu",
+                uid=f"{pod.uid}-gpu",
+                owners=(OwnerReference(kind="Pod", name=pod.name, uid=pod.uid, controller=True),),
+                spec=requested,
             )
-            claims = (PodClaim(name="gpu", claim_name=name),)
-            yield replace(spec_of(100), device_claims=claims), EMPTY
+        )
+        return replace(pod, claim_names=(("gpu", f"{pod.name}-gpu"),))
 
-    return timed(scheduler, specs(), Binding)
+    claims = (PodClaim(name="gpu", from_template=True),)
+    spec = replace(spec_of(100), device_claims=claims)
+    return timed(scheduler, iter([(spec, EMPTY)] * ROUNDS), Binding, complete=with_claim)
 
 
 CASES: dict[str, Callable[[], float]] = {

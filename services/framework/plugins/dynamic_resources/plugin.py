@@ -243,7 +243,8 @@ class DynamicResources(
         return self._judged(data, view.node, view.snapshot).code
 
     def filter(self, data: PreparedClaims, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
-        for row in rows[snapshot.columns.alive[rows]].tolist():
+        # A row is there once for each change of its node.
+        for row in dict.fromkeys(rows[snapshot.columns.alive[rows]].tolist()):
             result = data.results[row] = self._judged(data, snapshot.node(row), snapshot)
             codes[row] = result.code
 
