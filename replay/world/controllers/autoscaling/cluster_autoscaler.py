@@ -136,6 +136,7 @@ class ClusterAutoscaler(Controller):
         self._backend = backend
         self._interval_ns = autoscaling.scan_interval_ns
         self._pod_delay_ns = autoscaling.pod_delay_ns
+        self._report = autoscaler_pb2.ScanReport()
 
     # What has changed
 
