@@ -37,6 +37,7 @@ from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.results.spans.rounds import synchronize_attributes
 from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
+from replay.rule_versions import rules_of
 from replay.sessions import Services, open_services
 from replay.settings import SMALL_RECORDS, ReplaySettings
 from replay.world.ahead.look_ahead import LookAhead
@@ -89,22 +90,22 @@ def run_replay(
     notice: Callable[[str], None] = lambda _: None,
     compiling: Compiling = lambda _done, _all: None,
     origin: Origin | None = None,
+    announce: Callable[[str], None] = lambda _: None,
 ) -> FinishedReplay:
     """Replay the records of a trace, which `open_records` opens again where a run is resumed.
 
     Some records are read before a service is started, and the services open their sessions before
     the run directory is made: an invalid trace, a refused configuration and a service that cannot
     be reached leave no files and do not touch a former run. `notice` receives lines about services
-    that were lost, `compiling` how many kernels were compiled. `origin`: a run whose beginning this
-    one shares. A small trace loads no kernels at
-    the start, and has no child processes unless the settings ask for them. Raises BackendError,
-    LoopError, RunError, and what reading the records raises.
+    that were lost, `compiling` how many kernels were compiled, `announce` a line about the rules
+    that the trace's version chose. `origin`: a run whose beginning this one shares. A small trace
+    loads no kernels at the start, and has no child processes unless the settings ask for them.
+    Raises BackendError, LoopError, RunError, and what reading the records raises.
     """
     open_records = _scaled(open_records, settings.autoscaling)
     first, records = _first_records(open_records())
     is_small = len(first) < SMALL_RECORDS
-    if settings.in_process is None:
-        settings = replace(settings, in_process=is_small)
+    settings = _fitted(settings, first, announce)
     if settings.run_path is not None and not settings.resumes:
         RunDirectory.check(settings.run_path, force=settings.force)
     calm(young=1_000_000)
@@ -210,12 +211,29 @@ def _begun(
     return manifest, point
 
 
+def _fitted(
+    settings: ReplaySettings, first: list[trace_pb2.Record], announce: Callable[[str], None]
+) -> ReplaySettings:
+    """Return the settings with what they leave to the trace: rules, and where services run."""
+    if settings.in_process is None:
+        settings = replace(settings, in_process=len(first) < SMALL_RECORDS)
+    recorded = first[0].header.kubernetes_version if first else ""
+    rules = rules_of(recorded)
+    if settings.rules or not rules:
+        return settings
+    announce(
+        f"Rules: {rules}, since the trace is of Kubernetes {recorded} (--rules chooses others)."
+    )
+    return replace(settings, default_rules=rules)
+
+
 def look_at_replay(settings: ReplaySettings, open_records: Records) -> None:
     """Validate a replay as run_replay does before it creates its run directory; write nothing.
 
     Services without an address run within this process.
     """
-    _first_records(open_records())
+    first, _ = _first_records(open_records())
+    settings = _fitted(settings, first, lambda _: None)
     if settings.run_path is not None and not settings.resumes:
         RunDirectory.check(settings.run_path, force=settings.force)
     with contextlib.ExitStack() as stack:

@@ -21,6 +21,7 @@ from replay.bounds import yaml_value
 from replay.errors import RunError, TraceError
 from replay.options import DURATION, FOLDER, STORED, TEXT_FILE, ParsedParam, TextFile, option
 from replay.results.run.manifest import EMBEDDED, IN_PROCESS, Manifest
+from replay.rule_versions import NEWEST_RULES
 from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.kubelet.annotations import UsageRule
 from replay.world.models import MODELS, ModelError, Models, with_values
@@ -109,6 +110,7 @@ class ReplaySettings:
     checkpoint_every_ns: wall time between two checkpoints, at least.
     reconnect_ns: wall time to wait for a service that is lost, 0: none, None: by what the run has
     taken so far (replay/recovery.py). resumes: the run in run_path is continued.
+    default_rules: the rules where `rules` is None, which the trace's header decides (run_replay).
     """
 
     version: str = field(default_factory=package_version)
@@ -133,12 +135,11 @@ class ReplaySettings:
         help="Breaks ties of nodes; orders --arrivals.",
         stored=Stored("seed"),
     )
-    rules: str = _rules(
+    rules: str | None = _rules(
         "--rules",
         type=click.Choice(["v1.36", "v1.34", "v1.16"]),
-        default="v1.34",
-        show_default=True,
-        help="The Kubernetes version of the scheduling and preemption rules.",
+        help="The Kubernetes version of the scheduling and preemption rules. Default: that of the "
+        "recorded cluster where the trace has it, v1.34 for those before v1.36; else v1.36.",
         stored=Stored("rules"),
     )
     queue_rules: str | None = _rules(
@@ -296,6 +297,7 @@ class ReplaySettings:
     )
     overrides: Mapping[str, object] = field(default_factory=dict, metadata={STORED: _OVERRIDES})
     follow_until: str = field(default="", metadata={STORED: _FOLLOW_UNTIL})
+    default_rules: str = NEWEST_RULES
 
     @property
     def models(self) -> Models:
@@ -311,7 +313,12 @@ class ReplaySettings:
     @property
     def binding_ends_nomination(self) -> bool:
         """Return whether the API server is of a version that clears nominations at bindings."""
-        return self.rules == "v1.36"
+        return self.rules_in_force == "v1.36"
+
+    @property
+    def rules_in_force(self) -> str:
+        """Return the version of the scheduler's rules, also where none was requested."""
+        return self.rules or self.default_rules
 
     def assuming(self, models: Models) -> Self:
         """Return the settings with the options that choose `models`."""
@@ -347,7 +354,7 @@ class ReplaySettings:
     def scheduler(self) -> scheduler_pb2.SchedulerConfig:
         """Return the configuration of the scheduler's session."""
         return scheduler_pb2.SchedulerConfig(
-            rules=self.rules,
+            rules=self.rules_in_force,
             seed=self.seed,
             kube_scheduler_configuration=self.kube_scheduler_configuration or "",
             queue=queue_pb2.QueueConfig(rules=self.queue_rules or ""),
@@ -364,7 +371,8 @@ class ReplaySettings:
         A scheduler reports in Session.config what it follows. An option with its default requests
         nothing, and --batch-size changes no decision.
         """
-        requested, default = self.scheduler, ReplaySettings().scheduler
+        requested = self.scheduler
+        default = ReplaySettings(default_rules=self.default_rules).scheduler
         return [
             flag
             for flag, value in _BINDING.items()
@@ -417,6 +425,7 @@ class ReplaySettings:
             if shown is not None:
                 whole, _, key = stored.place.partition(".")
                 (kept[whole] if key else kept)[key or whole] = shown
+        kept["rules"] = self.rules_in_force
         return {**kept, "models": asdict(self.models), "services": dict(self.services)}
 
     @classmethod

@@ -13,7 +13,9 @@ import yaml
 
 from replay.bounds import yaml_value
 from replay.cli.errors import ExitError
+from replay.errors import TraceError
 from replay.overrides.errors import NoEffectError, OverrideError
+from replay.rule_versions import NEWEST_RULES, rules_of
 from replay.whatif.sweep import SEED, SweepAxis, SweepCell
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import API_VERSION, KIND, read_kubelet_configuration
@@ -34,7 +36,8 @@ def own_values(axes: Iterable[SweepAxis], common: Sequence[str]) -> frozenset[tu
 
     def is_own(arguments: Sequence[str]) -> bool:
         try:
-            return _is_same(plain, command.request([*common, *arguments]))
+            changed = command.request([*common, *arguments])
+            return _is_same(plain, _with_rules(changed, default_rules))
         except ExitError:
             return False  # The replay itself reports what is wrong.
 
@@ -42,6 +45,9 @@ def own_values(axes: Iterable[SweepAxis], common: Sequence[str]) -> frozenset[tu
         plain = command.request(common)
     except ExitError:
         return frozenset()
+    axes = list(axes)
+    default_rules = _default_rules(plain) if any(axis.name == "rules" for axis in axes) else ""
+    plain = _with_rules(plain, default_rules)
     return frozenset(
         (axis.name, value)
         for axis in axes
@@ -54,6 +60,21 @@ def own_values(axes: Iterable[SweepAxis], common: Sequence[str]) -> frozenset[tu
 def is_baseline(cell: SweepCell, pairs: frozenset[tuple[str, str]]) -> bool:
     """Return whether a cell is the baseline, with any seed; never where seeds are the only axis."""
     return bool(cell.group) and all(pair in pairs for pair in cell.group)
+
+
+def _default_rules(request: ReplayRequest) -> str:
+    """Return the rules of a replay without --rules, which the trace's header decides."""
+    try:
+        header = next(iter(request.trace.records(request.settings.scheduler_names)), None)
+    except TraceError:
+        return ""  # The replay itself reports what is wrong.
+    recorded = "" if header is None else header.header.kubernetes_version
+    return rules_of(recorded) or NEWEST_RULES
+
+
+def _with_rules(request: ReplayRequest, default_rules: str) -> ReplayRequest:
+    rules = request.settings.rules or default_rules
+    return replace(request, settings=replace(request.settings, rules=rules or None))
 
 
 def _is_same(plain: ReplayRequest, changed: ReplayRequest) -> bool:

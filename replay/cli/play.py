@@ -47,7 +47,8 @@ def play(
             settings = dataclasses.replace(settings, overrides=changes)
         try:
             return run_replay(
-                settings, records, progress, progress.print, progress.compiling, origin
+                *(settings, records, progress, progress.print, progress.compiling, origin),
+                announce=progress.announce,
             )
         except LoopError as error:
             raise ExitError(LOOP, str(error)) from error

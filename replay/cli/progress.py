@@ -108,6 +108,11 @@ class Progress:
         """Show a line of its own on standard error."""
         self._console.print(Text(text))
 
+    def announce(self, text: str) -> None:
+        """Show a line of its own on standard error, unless all is to be quiet."""
+        if not self._is_quiet:
+            self.print(text)
+
     def follow(self, records: Iterator[Record]) -> Iterator[Record]:
         """Yield the trace's records, and remember the time of the last one."""
         for record in records:

@@ -33,14 +33,11 @@ EXPLAINED_MAX = 2_000
 """The number of differences that are explained; each takes up to some dozens of evaluations."""
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
 RULES = "v1.34"
-"""The rules without the change below."""
+"""The rules of versions before those of CHANGED_RULES."""
 
 CHANGED_RULES = "v1.36"
 _CHANGED_IN = (1, 36)
-CHANGE = (
-    "NodeResourcesBalancedAllocation scores the change of a node's balance "
-    "(v1.36, kubernetes#135573)"
-)
+CHANGE = "the rules of v1.36 decide as recorded, those of v1.34 do not"
 
 
 class EvaluationSession(PodEvaluator, Protocol):

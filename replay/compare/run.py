@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from pathlib import Path
 
@@ -19,6 +19,7 @@ from replay.compare.recorded import ClusterView, Recording
 from replay.errors import BackendError, ConfigurationError, TraceError
 from replay.importers.records import Issues
 from replay.importers.registry import select
+from replay.rule_versions import rules_of
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.scheduler.v1beta1 import scheduler_pb2
@@ -31,13 +32,17 @@ DEADLINE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSettings:
-    """What is compared; an address "" starts the scheduler as a child process."""
+    """What is compared; an address "" starts the scheduler as a child process.
+
+    follows_version: the rules are those of the recorded version, where the recording has it.
+    """
 
     paths: tuple[Path, ...]
     format_name: str | None = None
     scheduler_address: str = ""
     tls: ClientTls = PLAIN
     scheduler: scheduler_pb2.SchedulerConfig = field(default_factory=scheduler_pb2.SchedulerConfig)
+    follows_version: bool = False
 
 
 def compare_recorded(settings: CompareSettings, progress: Progress) -> ComparisonReport:
@@ -59,6 +64,11 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Compariso
         recording = read_recording(
             settings.paths, format_name=settings.format_name, scheduler_names=session.names
         )
+        rules = rules_of(recording.kubernetes_version) if settings.follows_version else ""
+        if rules not in {"", settings.scheduler.rules}:
+            settings = replace(settings, scheduler=_with_rules(settings.scheduler, rules))
+            session = SchedulerEvaluationSession(address, settings.scheduler, tls)
+            stack.callback(session.close)
         changed = _changed(settings, recording, address, tls)
         if changed is not None:
             stack.callback(changed.close)
@@ -83,13 +93,17 @@ def _changed(
     rules = changed_rules(recording.kubernetes_version, settings.scheduler.rules)
     if not rules:
         return None
-    config = scheduler_pb2.SchedulerConfig()
-    config.CopyFrom(settings.scheduler)
-    config.rules = rules
     try:
-        return SchedulerEvaluationSession(address, config, tls)
+        return SchedulerEvaluationSession(address, _with_rules(settings.scheduler, rules), tls)
     except ConfigurationError:
         return None
+
+
+def _with_rules(config: scheduler_pb2.SchedulerConfig, rules: str) -> scheduler_pb2.SchedulerConfig:
+    changed = scheduler_pb2.SchedulerConfig()
+    changed.CopyFrom(config)
+    changed.rules = rules
+    return changed
 
 
 def _counted(findings: Iterator[Finding], total: int, progress: Progress) -> Iterator[Finding]:

@@ -42,7 +42,7 @@ def _manifest(settings: ReplaySettings) -> Manifest:
 
 def test_a_manifest_gives_back_the_settings_of_its_run() -> None:
     """Each setting that has a place in it."""
-    for settings in (SETTINGS, ReplaySettings(version="1.2")):
+    for settings in (SETTINGS, ReplaySettings(version="1.2", rules="v1.36")):
         read = ReplaySettings.of(_manifest(settings))
         stored = [setting.name for setting in fields(settings) if setting.metadata.get(STORED)]
         assert {"seed", "ties", "overrides"} <= {*stored}
@@ -74,7 +74,15 @@ def test_models_are_options_and_back(models: Models) -> None:
 def test_a_manifest_without_a_setting_has_its_default() -> None:
     """As one of a version without it."""
     older = Manifest(version="1.0", seed=3, rules="v1.34", traces=())
-    assert ReplaySettings.of(older) == ReplaySettings(version="1.0", seed=3).assuming(Models())
+    settings = ReplaySettings(version="1.0", seed=3, rules="v1.34").assuming(Models())
+    assert ReplaySettings.of(older) == settings
+
+
+def test_a_manifest_has_the_rules_that_the_trace_chose() -> None:
+    """So that another replay by the run's settings follows the same."""
+    chosen = ReplaySettings(version="1.2", default_rules="v1.34")
+    assert ReplaySettings.of(_manifest(chosen)).rules == "v1.34"
+    assert chosen.scheduler.rules == "v1.34"
 
 
 @pytest.mark.parametrize(

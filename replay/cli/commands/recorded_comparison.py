@@ -60,6 +60,7 @@ def _judged(settings: ReplaySettings, trace: TraceArguments, *, quiet: bool) -> 
         scheduler_address=settings.scheduler_address,
         tls=settings.tls,
         scheduler=settings.scheduler,
+        follows_version=settings.rules is None,
     )
     with refusing_traces(), counted("judging", quiet=quiet) as shown:
         return compare_recorded(compared, shown)

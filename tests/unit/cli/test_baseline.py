@@ -25,7 +25,7 @@ podMaxBackoffSeconds: 20
         ("set:priorityClass.high-priority.value=0,1000000", {"1000000"}),
         ("set:priorityClass.none.value=1,2", set()),
         ("set:podMaxBackoffSeconds=10,20", {"20"}),
-        ("rules=v1.16,v1.34", {"v1.34"}),
+        ("rules=v1.16,v1.34,v1.36", {"v1.34"}),
         ("disable-preemption=true,false", {"false"}),
         ("arrivals=cpu=0.5,cpu=1", set()),
         ("seed=0..2", set()),
