@@ -210,12 +210,14 @@ class DynamicResources(
                 states.append(ClaimState(claim.spec))
             else:
                 late = self.rules.conditions and is_late(claim, snapshot.now_ns)
-                states.append(ClaimState(None, claim.allocation.node_selector, late))
+                freed = claim.key if _is_free_for(claim, pod) else ""
+                states.append(ClaimState(None, claim.allocation.node_selector, late, freed))
         left_over = extended.left_over(pod, devices) if wants_devices else None
         key = ClaimsKey(
             states=tuple(states),
             extended=pod.spec if wants_devices else None,
             is_stale=left_over is not None and bool(left_over.spec.requests),
+            left_over="" if left_over is None else left_over.key,
             class_version=devices.class_version,
         )
         return key, claims

@@ -30,29 +30,32 @@ class UnusableClaim(Exception):  # noqa: N818 - a refusal of the pod
 
 @dataclass(frozen=True, slots=True)
 class ClaimState:
-    """What the verdicts follow from, of one claim.
+    """What a pod's outcome follows from, of one claim.
 
     spec: None for an allocated claim; nodes: which nodes reach what it has, None for all. is_late:
-    its devices were not made ready in time, or failed.
+    its devices were not made ready in time, or failed. freed: namespace/name of an allocated claim
+    that no other pod uses, so that PostFilter may give it back; "" for another one.
     """
 
     spec: ClaimSpec | None
     nodes: NodeSelector | None = None
     is_late: bool = False
+    freed: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsKey:
-    """What all verdicts about a pod's claims follow from, beside devices and nodes.
+    """What a pod's outcome follows from, of its claims, beside devices and nodes.
 
     problem: why the pod cannot be scheduled anywhere; is_error: as an error. extended: the spec
     whose extended resources classes serve, None for a pod without such; is_stale: a claim for them
-    is left from an earlier attempt.
+    is left from an earlier attempt, with requests. left_over: its namespace/name, "" for none.
     """
 
     states: tuple[ClaimState, ...] = ()
     extended: PodSpec | None = None
     is_stale: bool = False
+    left_over: str = ""
     class_version: int = 0
     problem: str = ""
     is_error: bool = False
