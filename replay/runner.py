@@ -122,8 +122,10 @@ def run_replay(
         recovery = Recovery(services, settings.reconnect_ns, notice)
         start_ns = first[0].time_ns if first else 0
         manifest, point = _begun(settings, run, manifest, origin, start_ns, notice)
-        if settings.resumes or point.files:
+        if settings.resumes:
             recovery.reopen(point)
+        elif point.files:
+            manifest, point = _shared(run, manifest, point, recovery, notice)
         before = {name: process.cpu_s() for name, process in services.embedded.processes.items()}
         while True:
             attempt = _Attempt(settings, services, run, point, notice, recovery)
@@ -225,6 +227,31 @@ def _fitted(
         f"Rules: {rules}, since the trace is of Kubernetes {recorded} (--rules chooses others)."
     )
     return replace(settings, default_rules=rules)
+
+
+def _shared(
+    run: RunDirectory,
+    manifest: Manifest,
+    point: ResumePoint,
+    recovery: Recovery,
+    notice: Callable[[str], None],
+) -> tuple[Manifest, ResumePoint]:
+    """Open the sessions of a run that begins with a part of another one.
+
+    Where a service does not take the state, as one of another build, it begins at its beginning.
+    """
+    try:
+        recovery.reopen(point)
+    except ServiceLostError:
+        raise
+    except BackendError as error:
+        notice(f"{error}; nothing of another run is shared")
+        run.go_back({})
+        manifest, point = replace(manifest, shared=None), point.beginning
+        run.write_resume_point(point)
+        run.write_manifest(manifest)
+        recovery.reopen(point)
+    return manifest, point
 
 
 def look_at_replay(settings: ReplaySettings, open_records: Records) -> None:

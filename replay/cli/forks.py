@@ -50,13 +50,31 @@ class Replayed(Protocol):
 class Prepared:
     """A replay with the configurations and the changes of its trace that result.
 
-    Raises OverrideError; so does its plan, which is made when it is needed.
+    Reading a trace may take longer than what is played: `plan` is made, and other records are read,
+    only where they are needed. Raises OverrideError.
     """
 
-    def __init__(self, asked: Replayed) -> None:
+    def __init__(self, asked: Replayed, plan: OverridePlan | None = None) -> None:
         self._asked = asked
         self.settings = asked.configured()
         self.binding = _binding(self.settings)
+        if plan is not None:
+            self.plan = plan
+
+    @property
+    def trace(self) -> TraceArguments:
+        """Return the trace, before the overrides."""
+        return self._asked.trace
+
+    @property
+    def overrides(self) -> Overrides:
+        """Return the overrides."""
+        return self._asked.overrides
+
+    @functools.cached_property
+    def start_ns(self) -> int:
+        """The time of the trace's first record."""
+        return self.plan.start_ns or next(self.records(), trace_pb2.Record()).time_ns
 
     @functools.cached_property
     def plan(self) -> OverridePlan:
@@ -79,13 +97,21 @@ def shared_states(former: Prepared, request: Prepared) -> SharedStates | None:
 
     Raises ExitError and OverrideError.
     """
-    if former.binding != request.binding or former.plan.usage != request.plan.usage:
+    if former.binding != request.binding:
         return None
     stops = (former.settings.until_ns is not None, request.settings.until_ns is not None)
-    until_ns = first_difference_ns(former.records(), request.records(), stops)
+    until_ns: int | None = None
+    added_ns = request.overrides.added_at_ns(former.overrides)
+    if added_ns is not None and former.trace == request.trace and stops != (True, False):
+        # The same trace with something more: what exists before that needs no reading.
+        is_same = request.overrides == former.overrides
+        until_ns = None if is_same else request.start_ns + added_ns
+    elif former.plan.usage != request.plan.usage:
+        return None
+    else:
+        until_ns = first_difference_ns(former.records(), request.records(), stops)
     if request.settings.until_ns is not None:
-        start_ns = next(request.records(), trace_pb2.Record()).time_ns
-        end_ns = start_ns + request.settings.until_ns + 1
+        end_ns = request.start_ns + request.settings.until_ns + 1
         until_ns = end_ns if until_ns is None else min(until_ns, end_ns)
     return SharedStates(until_ns)
 

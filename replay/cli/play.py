@@ -28,11 +28,11 @@ def play(
     *,
     quiet: bool,
     through: RecordFilter = iter,
-    origin: Origin | None = None,
+    origin: Callable[[OverridePlan], Origin | None] = lambda _plan: None,
 ) -> FinishedReplay:
     """Replay a trace; `through` receives its records and yields them. Raises ExitError.
 
-    origin: a run whose beginning the new one shares.
+    origin: returns a run whose beginning the new one shares, by the changes of its trace.
     """
     progress = Progress(until_ns=settings.until_ns, quiet=quiet)
     with refusing(RunError, TelemetryError, OverrideError), progress:
@@ -41,13 +41,14 @@ def play(
             return progress.follow(through(plan.records(settings.seed)))
 
         plan = plan_of(settings, trace, overrides)
+        begun = origin(plan)
         settings = dataclasses.replace(settings, usage=plan.usage)
         if plan.removed_nodes:
             changes = {**settings.overrides, "removed_nodes": plan.removed_nodes}
             settings = dataclasses.replace(settings, overrides=changes)
         try:
             return run_replay(
-                *(settings, records, progress, progress.print, progress.compiling, origin),
+                *(settings, records, progress, progress.print, progress.compiling, begun),
                 announce=progress.announce,
             )
         except LoopError as error:

@@ -310,6 +310,44 @@ class Overrides:
             inventory=inventory,
         )
 
+    def added_at_ns(self, former: Overrides) -> int | None:
+        """Return when what these overrides have beyond `former` begins, since the start.
+
+        None where they differ otherwise: without one of `former`, or by an option without a time.
+        """
+        times = list[int]()
+        for setting in fields(self):
+            mine, theirs = getattr(self, setting.name), getattr(former, setting.name)
+            if mine == theirs or not setting.init or setting.name == "allows_no_effect":
+                continue
+            begins = self._begins(setting.name)
+            theirs = tuple(filter(None, (theirs,))) if isinstance(theirs, str) else theirs
+            if begins is None or not set(theirs) <= set(begins):
+                return None
+            times += [at_ns for text, at_ns in begins.items() if text not in theirs]
+        return min(times, default=0)
+
+    def _begins(self, name: str) -> Mapping[str, int] | None:
+        """Return when each text of an option begins, since the start; None: it has no times."""
+        match name:
+            case "sets":
+                return {given.text: given.at_ns for given in self.assignments}
+            case "drop_nodes":
+                dropped = self._dropped
+                return {self.drop_nodes: dropped[0][1]} if dropped else {}
+            case "scale_nodes":
+                times = (at_ns for _, at_ns in self._scaled)
+                return dict(zip(self.scale_nodes, times, strict=True))
+            case "drain":
+                return dict(zip(self.drain, (drain.at_ns for drain in self.drains), strict=True))
+            case "fail":
+                times = (failure.at_ns for failure in self.failures)
+                return dict(zip(self.fail, times, strict=True))
+            case "apply":
+                times = (release.at_ns for release in self.releases)
+                return dict(zip(self.apply, times, strict=True))
+        return None
+
     @property
     def _times(self) -> Mapping[int, str]:
         """Return the times at which changes of objects begin, since the start, with an option."""

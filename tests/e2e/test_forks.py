@@ -11,10 +11,12 @@ import pytest
 
 from replay import recovery
 from replay.cli.errors import REFUSED
-from replay.errors import OutputError
+from replay.errors import BackendError, OutputError
+from replay.recovery import Recovery
 from replay.results.run.checkpoints import checkpoints_in
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import SharedBeginning
+from replay.results.run.resume_point import ResumePoint
 from services.kube.time import SECOND_NS
 from tests.e2e.commands import reprieve
 from tests.torture.same_run import differences, recorded_differences
@@ -153,6 +155,25 @@ def test_a_state_that_was_changed_is_not_used(forked: Path, tmp_path: Path) -> N
     assert fork.manifest().shared is None
     twin = replayed(forked, "twin", "c.ktr", "--fail", f"{NODE},at={AT}")
     assert not recorded_differences(fork.path, twin.path)
+
+
+def test_a_state_that_a_service_does_not_take_is_not_used(forked: Path) -> None:
+    """As by a service of another build: the run is played from its beginning."""
+    reopen, reopened = Recovery.reopen, list[int]()
+
+    def refuse_first(recovery_: Recovery, point: ResumePoint) -> None:
+        reopened.append(point.rounds)
+        if len(reopened) == 1:
+            raise BackendError("not a state of the scheduler")
+        reopen(recovery_, point)
+
+    with mock.patch.object(Recovery, "reopen", refuse_first):
+        run = replayed(forked, "refused-state", "--from", "a", "--at", AT, "--fail", NODE)
+    assert reopened[0]
+    assert reopened[1:] == [0]
+    assert run.manifest().shared is None
+    twin = replayed(forked, "twin-of-refused", "c.ktr", "--fail", f"{NODE},at={AT}")
+    assert not recorded_differences(run.path, twin.path)
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from replay.forks import Origin
 from replay.importers.records import Moment
 from replay.options import long_name, takes
 from replay.overrides.errors import OverrideError
-from replay.overrides.overrides import Overrides
+from replay.overrides.overrides import OverridePlan, Overrides
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.table import mistakes_query, render
 from replay.runner import FinishedReplay
@@ -245,7 +245,11 @@ def run(request: ReplayRequest) -> None:
         return
     refuse_unknown(request.checks, request.named)
     finished = play(
-        settings, request.trace, request.overrides, quiet=request.quiet, origin=_origin(request)
+        settings,
+        request.trace,
+        request.overrides,
+        quiet=request.quiet,
+        origin=lambda plan: _origin(request, plan),
     )
     if request.reports:
         _report(finished.run, quiet=request.quiet)
@@ -255,16 +259,15 @@ def run(request: ReplayRequest) -> None:
         refuse_mistakes(finished.run)
 
 
-def _origin(request: ReplayRequest) -> Origin | None:
+def _origin(request: ReplayRequest, plan: OverridePlan) -> Origin | None:
     """Return what a new run shares with another one; a resumed one has it already."""
     if request.shares is None or request.settings.resumes:
         return None
     from replay.cli.forks import Prepared, shared_states  # noqa: PLC0415 - loaded when needed
 
-    with refusing(RunError, OverrideError):
-        run = open_run(request.shares)
-        former = command.request(inputs_of(run))
-        shared = shared_states(Prepared(former), Prepared(request))
+    run = open_run(request.shares)
+    former = command.request(inputs_of(run))
+    shared = shared_states(Prepared(former), Prepared(request, plan))
     return None if shared is None else Origin(run=run, until_ns=shared.until_ns)
 
 

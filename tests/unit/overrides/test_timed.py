@@ -7,6 +7,7 @@ import pytest
 from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.time import SECOND_NS
 from tests.unit.overrides.traces import trace, with_controllers
 
 AT_NS = 14
@@ -101,3 +102,25 @@ def test_what_cannot_begin_at_a_time_is_refused(options: dict[str, object], prob
     with pytest.raises(OverrideError) as refused:
         list(Overrides(**options).records(trace, 0))  # type: ignore[arg-type] # by name
     assert problem in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("former", "more", "begins_ns"),
+    [
+        ({}, {"fail": ("n1,at=10m",), "drain": ("n2,at=7m",)}, 420 * SECOND_NS),
+        ({"fail": ("n1,at=10m",)}, {"fail": ("n1,at=10m", "n2,at=20m")}, 1200 * SECOND_NS),
+        ({}, {"sets": ("priorityClass.batch.value=5,at=3s",)}, 3 * SECOND_NS),
+        ({}, {"sets": ("priorityClass.batch.value=5",)}, 0),
+        ({}, {"drop_nodes": "n1,at=2s", "scale_nodes": ("+1,at=3s",)}, 2 * SECOND_NS),
+        ({"fail": ("n1,at=10m",)}, {}, None),
+        ({"drop_nodes": "n1"}, {"drop_nodes": "n2,at=2s"}, None),
+        ({}, {"arrivals": "cpu=1"}, None),
+        ({}, {}, 0),
+    ],
+)
+def test_what_overrides_add_to_others_begins_at_a_time(
+    former: dict[str, object], more: dict[str, object], begins_ns: int | None
+) -> None:
+    """None where they differ by more than what is added at times."""
+    overrides = Overrides(**more)  # type: ignore[arg-type] # by name
+    assert overrides.added_at_ns(Overrides(**former)) == begins_ns  # type: ignore[arg-type] # the same
