@@ -1,4 +1,4 @@
-r"""The edge to a person's terminal: untrusted text is shown without control characters.
+r"""Output to terminals: untrusted text is printed without control characters.
 
 A name in a trace may hold an escape sequence that retitles a terminal, a character that reverses
 the text after it, or a newline that begins a forged line. Such characters are shown as `\x1b` or
@@ -17,7 +17,7 @@ _UNSAFE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]"
 )
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
-"""How a formula begins, also in full width (OWASP, CSV Injection); tab and return are escaped."""
+"""First characters of a formula, also full-width (OWASP, CSV Injection); tab, return: escaped."""
 _BREAKS = {ord("\n"): "\\x0a", ord("\t"): "\\x09"}
 
 
@@ -32,12 +32,12 @@ def one_line(text: str) -> str:
 
 
 def json_text(text: str) -> str:
-    """Return JSON that means the same and has these characters as its own escapes."""
+    """Return equal JSON in which these characters are JSON escapes."""
     return _UNSAFE.sub(lambda match: f"\\u{ord(match[0]):04x}", text)
 
 
 def csv_text(text: str) -> str:
-    """Return the text in one line, with an apostrophe before what a spreadsheet would compute."""
+    """Return the text in one line, with an apostrophe before what a spreadsheet would run."""
     text = one_line(text)
     return f"'{text}" if text.startswith(_FORMULA) else text
 
@@ -53,7 +53,7 @@ def echo(*lines: str, err: bool = False) -> None:
 
 
 class LogFormatter(logging.Formatter):
-    """Formats a service's log; a traceback keeps its lines, a message is one line."""
+    """Formats a service's log: a message is one line, a traceback keeps its lines."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         """Return the escaped message."""

@@ -1,4 +1,4 @@
-"""The error of a file of node groups."""
+"""Errors of node-group files."""
 
 from __future__ import annotations
 
@@ -6,4 +6,4 @@ from replay.errors import ReplayError
 
 
 class GroupsError(ReplayError, ValueError):
-    """Node groups that cannot be used; the text says which field, and is for users."""
+    """Raised for an invalid node-group definition; the message names the field."""

@@ -1,6 +1,6 @@
-"""Responses of services as a replay takes them: a ResponseError where one cannot be read.
+"""Wraps a gRPC channel so that a response that cannot be decoded raises ResponseError.
 
-The calls of a `checked` channel raise it; it says what the service has sent
+The calls of a `checked` channel raise it; its text describes what the service sent
 (services/rpc/responses.py).
 """
 
@@ -36,19 +36,19 @@ class _CheckedChannel:
         self._channel = ReadingChannel(channel, service)
 
     def unary_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
-        """Return a method of one request and one response."""
+        """Return a stub method for a unary RPC."""
         return _one(self._channel.unary_unary(path, **codec))
 
     def stream_unary(self, path: str, **codec: Any) -> Callable[..., Any]:
-        """Return a method of a stream of requests and one response."""
+        """Return a stub method for a client streaming RPC."""
         return _one(self._channel.stream_unary(path, **codec))
 
     def unary_stream(self, path: str, **codec: Any) -> Callable[..., _Responses]:
-        """Return a method of one request and a stream of responses."""
+        """Return a stub method for a server streaming RPC."""
         return _many(self._channel.unary_stream(path, **codec))
 
     def stream_stream(self, path: str, **codec: Any) -> Callable[..., Duplex | _Responses]:
-        """Return a method of a stream of requests and a stream of responses."""
+        """Return a stub method for a bidirectional streaming RPC."""
         method = self._channel.stream_stream(path, **codec)
         open_stream, of_requests = opener(method), _many(method)
 
@@ -59,7 +59,7 @@ class _CheckedChannel:
 
 
 class _Responses:
-    """The responses of a stream, as they arrive."""
+    """The responses of a streaming call, as they arrive."""
 
     def __init__(self, call: Any) -> None:
         self._call = call
@@ -76,7 +76,7 @@ class _Responses:
 
 
 class _CheckedDuplex:
-    """A call of two streams."""
+    """A bidirectional streaming call."""
 
     def __init__(self, call: Duplex) -> None:
         self._call = call

@@ -26,7 +26,7 @@ _COMMANDS = {
     "examples": "Write the bundled examples into a folder.",
     "protos": "Write the contract's .proto files into a folder.",
     "replay": "Replay a trace; show the decisions and their reasons.",
-    "resume": "Go on with a run that broke off.",
+    "resume": "Resume an interrupted run.",
     "record": "Record a live cluster as a trace.",
     "report": "Write a run's report: one page that opens offline.",
     "query": "Query a run's tables in SQL.",

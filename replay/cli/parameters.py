@@ -63,14 +63,14 @@ write = functools.partial(click.echo, nl=False)
 
 
 class RunMoment(TypedDict):
-    """A moment as RunDirectory.moment_ns takes it; neither: the end."""
+    """The arguments of RunDirectory.moment_ns; both None: the end of the run."""
 
     offset_ns: int | None
     at_ns: int | None
 
 
 def of_run(moment: Moment | None) -> RunMoment:
-    """Return a moment of MOMENT as one of a run."""
+    """Convert a parsed MOMENT to the arguments of RunDirectory.moment_ns."""
     if moment is None:
         return RunMoment(offset_ns=None, at_ns=None)
     offset_ns = moment.since_start_ns

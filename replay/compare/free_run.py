@@ -1,4 +1,4 @@
-"""A free run beside a recording: the bindings, preemptions and evictions that both have.
+"""Compares the bindings, preemptions and evictions of a free run with the recorded ones.
 
 A free run makes its own decisions, so that its first difference may cause all later ones: the
 figures show how well a trace and its models represent the recorded cluster, not whether a rule is
@@ -63,7 +63,7 @@ class FreeRunAgreement:
 
 @dataclass(slots=True)
 class RecordedOutcomes:
-    """The bindings, preemptions and evictions observed in a trace; memory grows with pods.
+    """The bindings, preemptions and evictions in a trace; memory use grows with the number of pods.
 
     Pods are identified by namespace and name, since a controller's pod has another UID in a run.
     """

@@ -1,7 +1,7 @@
-"""An explanation as values, which `explain` prints and -o json holds.
+"""Data classes of an explanation, which `explain` prints and `-o json` outputs.
 
-They are read from what the services and the log say: a scheduler's Evaluation and Outcome, the
-queue's Entry, a kubelet's eviction. Nothing is decided here.
+Their values come from the services and the log: a scheduler's Evaluation and Outcome, the queue's
+Entry, a kubelet's eviction. Nothing is decided here.
 
 Lists that grow with the cluster are cut to the requested length; a count beside them is of all.
 Times are ns since the Unix epoch; `offset_ns` is from the run's first event on.

@@ -38,7 +38,7 @@ _SIZES = (
     ((18_500, 64_000), 5),
     ((24_000, 93_000), 3),
 )
-# Millicores and MiB of pods of almost a node's size, with their number for every seed.
+# CPU (millicores) and memory (MiB) of pods that almost fill a node, with the number of pods.
 _HUGE = (((88_000, 320_000), 18), ((64_000, 262_144), 24), ((120_000, 640_000), 5))
 
 
@@ -82,4 +82,4 @@ PRESETS: Mapping[str, Callable[[int], Iterator[Record]]] = {
     "four-tiers": lambda seed: generate(GenerateOptions(seed=seed)),
     "openb-like": openb_like,
 }
-"""Functions of the seed by name; "four-tiers" is the bundled trace."""
+"""Trace generators by preset name, each called with a seed; "four-tiers" is the bundled trace."""

@@ -1,4 +1,4 @@
-"""A recording from the first request to its report: a server, a folder, and their recorder."""
+"""Runs one recording, from the first API request to the final report."""
 
 from __future__ import annotations
 

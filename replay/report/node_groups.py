@@ -39,7 +39,10 @@ FROM nodes WHERE node_group IS NOT NULL GROUP BY node_group ORDER BY node_group
 
 
 def node_groups(source: ReportTables) -> ReportSection:
-    """Return the nodes of each group over time, with what each had and what they add up to."""
+    """Return a chart of each group's node count, and a table of the groups.
+
+    A group's row has its nodes at the start and at the end, scale-ups, and node-hours.
+    """
     steps = stepped(source, NODES)
     series = [
         line(name, points(source, steps[name].peaks), stack="all")

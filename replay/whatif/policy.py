@@ -1,6 +1,6 @@
-"""Whether two runs were decided by one policy: scheduler, rules, configuration and seed.
+"""Compares the policies of two runs: scheduler, rules, configuration and seed.
 
-Two policies place pods differently by design, so that another node for a pod says nothing then.
+Different policies place pods differently by design; another node for a pod says nothing then.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _UNNAMED = "a scheduler without a name"
 
 
 def policy_differences(a: Manifest, b: Manifest) -> Iterator[str]:
-    """Yield in which the policies of two runs differ, with their values where these are short."""
+    """Yield each setting in which the policies of two runs differ, with its values if short."""
     schedulers = [_scheduler(manifest) for manifest in (a, b)]
     if schedulers[0] != schedulers[1]:
         yield "schedulers {} and {}".format(*schedulers)
@@ -36,7 +36,7 @@ def policy_differences(a: Manifest, b: Manifest) -> Iterator[str]:
 
 
 def _scheduler(manifest: Manifest) -> str:
-    """Return a scheduler's name and version; one that reports none is known by its address."""
+    """Return a scheduler's name and version; its address if it reports neither."""
     if manifest.decided_by:
         return manifest.decided_by
     address = manifest.scheduler_address

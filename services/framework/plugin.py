@@ -184,7 +184,12 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
 
     @abstractmethod
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return what the verdicts follow from; None where there is nothing to filter (Skip)."""
+        """Return what the verdicts follow from; None where there is nothing to filter (Skip).
+
+        It must hold all that `pre_filter` reads of the pod, the catalog and the time (and that
+        `post_filter` reads, with `follows_from_class`): results are kept by key, and a result of
+        PreFilter is never stale, since another key makes another column and class.
+        """
 
     @abstractmethod
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[D]:
@@ -262,7 +267,8 @@ class ClusterFilterPlugin(FilterPlugin[D], ABC):
 class PostFilterPlugin(Plugin, ABC):
     """Takes over where no node fits; the preemptor is one.
 
-    follows_from_class: whether equivalent pods have the same outcome while nothing changes. A
+    follows_from_class: whether equivalent pods have the same outcome while nothing changes. All
+    that `post_filter` reads of pod, catalog and time must then be in the pod's spec or in keys. A
     user's plugin may read more of a pod than what makes it equivalent.
     """
 

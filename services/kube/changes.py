@@ -1,4 +1,4 @@
-"""What changed between two versions of a pod, as far as scheduling is concerned.
+"""Determines the changes between two versions of a pod that scheduling depends on.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/events.go, PodSchedulingPropertiesChange. Changes
 of requests in a pod's status are not read.
@@ -25,7 +25,7 @@ class PodChange(Enum):
 
 
 class PodVersion(Protocol):
-    """What is compared of a pod; without `spec` (None) only its labels."""
+    """The fields of a pod that are compared; only its labels if `spec` is None."""
 
     @property
     def labels(self) -> Mapping[str, str]: ...  # noqa: D102 - as in Pod

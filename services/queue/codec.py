@@ -1,4 +1,4 @@
-"""Messages to the queue's values and back: pods, pops, events, and the whole state.
+"""Converts the queue service's protobuf messages to core values and back.
 
 Of a Pod the queue reads its identity, priority, nomination and required affinity terms, and of an
 update also a digest of the rest. The field of a FieldError is relative to the message that is read;

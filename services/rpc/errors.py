@@ -1,4 +1,4 @@
-"""Why a request is refused: the one table from refusals to status codes and reasons.
+"""Defines the refusals of requests, with their status codes and reasons: the one table.
 
 A refusal is raised before anything is changed. Its class has the status code and the reason; its
 details are google.rpc messages (BadRequest, ErrorInfo and so on) in the status, which
@@ -85,7 +85,7 @@ class SequenceMismatchError(RefusalError):
 
 
 class SequenceReusedError(RefusalError):
-    """The last sequence number with another request; metadata as in SequenceMismatchError."""
+    """A repeated sequence number with a different request; metadata as in SequenceMismatchError."""
 
     code = code_pb2.ABORTED
     reason = "SEQUENCE_REUSED"
@@ -177,7 +177,7 @@ class UnservedError(RefusalError, NotImplementedError):
 
 
 def shown_to_callers(error: BaseException) -> str:
-    """Return what a caller may learn of an error: the text of a refusal, and of others none."""
+    """Return an error's text for callers: a refusal's own, a generic text for other errors."""
     if isinstance(error, RefusalError):
         return str(error)
     return _INTERNAL if isinstance(error, Exception) else type(error).__name__

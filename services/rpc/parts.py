@@ -59,7 +59,10 @@ def merged(parts: Iterable[_M], whole: _M) -> _M:
 def chunks(
     elements: Iterable[_M], most: int = PART_BYTES, count: int = 2**31
 ) -> Iterator[list[_M]]:
-    """Yield the elements in lists of at most `count` and `most` bytes, or of one larger element."""
+    """Yield the elements in lists of at most `count` elements and `most` bytes.
+
+    An element larger than `most` is in a list of its own.
+    """
     chunk: list[_M] = []
     taken = 0
     for element in elements:

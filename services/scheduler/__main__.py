@@ -135,7 +135,7 @@ async def _serve(
 
 
 def _compiling(*, to_parent: bool) -> Callable[[int, int], None]:
-    """Return what reports the compilation of kernels, once after an install.
+    """Return a callback that reports the progress of compiling kernels, once after an install.
 
     A parent reads lines of standard output; people read one line on standard error.
     """

@@ -135,7 +135,8 @@ class Batch:
     def take_back(self, operations: int, pods: int) -> list[Decision]:
         """Take out and return the decisions that the queue did not accept.
 
-        It applied the first `operations`, and of the next one the first `pods`.
+        It applied the first `operations`, and of the next one the first `pods`. Only `entries`
+        change: the batch's own `operations` stay as they were sent.
         """
         kept = [entry for entry in self.entries if entry.begin < (operations, pods)]
         taken_back = [entry.decision for entry in self.entries[len(kept) :]]

@@ -85,7 +85,7 @@ class SchedulerMetrics:
         times.observe((now_ns - head.first_enqueued_ns) / SECOND_NS)
 
     def _count_preemption(self, refused: Refused, decision: Decision) -> None:
-        """Count an attempt to preempt; a refusal that repeats an earlier one measures no time."""
+        """Count an attempt to preempt; a cached refusal adds no duration."""
         if (
             refused.nomination is not None
             or refused.preemption_message

@@ -191,6 +191,9 @@ class QueueClientSession:
                     reply.MergeFrom(await self._ask(following, 0))
                 break
         exchange_ns = perf_counter_ns() - began
+        # A queue stops at the first operation that it does not apply in full; `results[-1].pods` is
+        # how many pods of that one it took. If it stopped at none, all entries begin before
+        # `applied` operations, so that `pods`, then of an earlier operation, decides nothing.
         return QueueAnswer(
             heads=[*map(_head, reply.heads)],
             wakeup_ns=reply.next_wakeup_time_ns if reply.HasField("next_wakeup_time_ns") else None,

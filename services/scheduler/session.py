@@ -148,7 +148,10 @@ class SchedulerSession:
         """Commit what a round brings, then decide heads in batches until the answer is complete."""
         outcomes = scheduler_pb2.RoundOutcomes()
         self.runner.begin()
-        if batch.operations or not self._heads:  # else the last answer's heads are still next
+        # The heads of the last answer are still next unless the queue has been sent operations
+        # since: those of this round, which are in the batch, or those of a part with events only,
+        # after which `_carry_out` has dropped the heads. Nobody else changes this queue session.
+        if batch.operations or not self._heads:
             await self._commit(batch, outcomes)
         tried = 0
         while self._heads and tried < pods_max:
@@ -171,6 +174,8 @@ class SchedulerSession:
         batch, size = Batch(self.intake.encoder), 0
         for head in heads:
             began = perf_counter_ns()
+            # `run` asks it, too; without extenders there are no responses to record, and a direct
+            # call saves the coroutine and the closure of each decision.
             if self.runner.blocks:
                 decision, answers = await self.runner.run(
                     partial(self._decide_with_answers, head, self.at_ns)

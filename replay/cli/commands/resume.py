@@ -1,4 +1,4 @@
-"""`reprieve resume`: continues with a run that broke off, by the command that began it."""
+"""`reprieve resume`: continues an interrupted run by repeating the command that started it."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from services.terminal import echo, one_line
 @check_options
 @click.pass_context
 def command(context: click.Context, *, run: Path, repeats_any: bool, checks: Checks) -> None:
-    """Go on with a run that broke off: killed, interrupted, or out of disk space.
+    """Resume an interrupted run: killed, stopped by a signal, or out of disk space.
 
     RUN is the folder of the run. The command that began it is repeated in its working directory,
     from the run's last checkpoint on; without a checkpoint from the beginning. The decision log is
     then byte for byte that of a run that was never interrupted. Trace, configuration and version
     must be those of the beginning. Bounds and timeouts of the environment are taken from then, too;
     set REPRIEVE_ACCESS and REPRIEVE_PLUGINS again. A run whose services are lost goes on by itself,
-    see --reconnect of `reprieve replay`. Of a run that has its end, a missing report is written.
+    see --reconnect of `reprieve replay`. If the run is complete, only a missing report is written.
 
     The command writes the files and connects to the addresses that it has. It is repeated if your
     own replays on this machine have signed the run; else it is shown, and --repeat-command repeats

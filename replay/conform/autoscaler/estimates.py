@@ -1,7 +1,7 @@
-"""Vectors of the autoscaler's estimator and of its expanders, through this installation's own code.
+"""Runs the conformance vectors of estimator and expanders on the installed code, not over gRPC.
 
-No RPC has what they compare; what follows from both in a scan is in the scripts (session.py), which
-any AutoscalerService can play.
+No RPC returns their results alone. Their effects on scans are covered by the scripts (session.py),
+which run against any AutoscalerService.
 """
 
 from __future__ import annotations

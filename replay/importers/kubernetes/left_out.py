@@ -1,4 +1,4 @@
-"""Objects that a trace does not carry: what a replay lacks without them, and what is misspelt.
+"""Reports objects that a trace does not support: the effect on a replay, and misspelt kinds.
 
 An object whose controller would change the cluster is named with the consequence. So is one that
 Kubernetes does not know, with the kind that may have been meant. Kinds that no decision depends on,

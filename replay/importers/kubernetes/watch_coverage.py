@@ -1,4 +1,4 @@
-"""Until when recorded watches are complete, and their gaps, as `reprieve record` writes them.
+"""Reads and writes how far the watches of a recording are complete, and their gaps.
 
 Its files have two kinds of lines that no API server sends. A bookmark with the annotation
 COMPLETE_UNTIL says that the lines before it have all changes of the resource until that time, and

@@ -1,8 +1,8 @@
-"""The conditions of a Deployment at a moment: whether enough pods are available, and its rollout.
+"""Computes the conditions Available and Progressing of a Deployment at a moment of a run.
 
-They follow from the pods of the moment, as its counts do. Progress is the last time at which its
-newest ReplicaSet or a pod of that came, or a pod became ready. The times of the conditions are not
-in a run, and are left out.
+They follow from the pods at that moment, as its counts do. The last progress is the latest time at
+which its newest ReplicaSet or a pod of that was created, or a pod became ready. A run does not have
+the times of the conditions, so they are left out.
 
 Source: kubernetes v1.34 pkg/controller/deployment/sync.go, calculateStatus; progress.go,
 syncRolloutStatus; util/deployment_util.go, DeploymentComplete, DeploymentTimedOut; sync.go,

@@ -1,4 +1,4 @@
-"""The folder of a run: made by one run, which holds its lock, and read by others."""
+"""The folder of a run: written by one process, which holds its lock, and read by others."""
 
 from __future__ import annotations
 
@@ -633,6 +633,6 @@ def _mapping(text: bytes, where: str) -> dict[str, Any]:
 
 
 def _is_refused(path: Path) -> bool:
-    """Return whether a folder's run broke off since its input was refused."""
+    """Return whether the run of a folder failed because its input was refused."""
     holder = read_holder(path)
     return holder is not None and holder.refused

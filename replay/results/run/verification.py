@@ -1,4 +1,4 @@
-"""Whether a run's files are those of its end, by the digests in its manifest.
+"""Verifies, by the digests in the manifest, that a run's files are unchanged since its end.
 
 Tables and report, which are made of them, have their digests in a file of their own. The manifest
 has a digest of itself, which finds damage; a person who changes it can change that, too.

@@ -14,14 +14,14 @@ from services.rpc.kube.codec import budget_from_message
 
 @dataclass(slots=True)
 class Budgets:
-    """The disruption budgets, by namespace and name, and which have too few healthy pods."""
+    """The disruption budgets by namespace and name, and those with too few healthy pods."""
 
     _selectors: dict[str, LabelSelectors[str]] = field(default_factory=dict)
     _selector_of: dict[tuple[str, str], LabelSelector | None] = field(default_factory=dict)
     _below: dict[tuple[str, str], None] = field(default_factory=dict)
 
     def put(self, message: policy_pb2.PodDisruptionBudget) -> bool:
-        """Add or replace a budget; return whether a workload may be judged otherwise for it."""
+        """Add or replace a budget; return whether this may change the status of a workload."""
         key = message.metadata.namespace, message.metadata.name
         status = message.status
         is_below = bool(status.expected_pods) and status.current_healthy < status.desired_healthy

@@ -1,4 +1,4 @@
-"""Look-ahead: what the world does to save exchanges with the scheduler. No decision depends on it.
+"""Look-ahead: sends fewer messages to the scheduler. No decision depends on it.
 
 `LookAhead(replay, scheduler)` puts itself between a replay and its scheduler. The loop, the cluster
 and the controllers work without it, and then send each round at its own time

@@ -1,11 +1,11 @@
-"""How a kubelet makes room for a critical pod: which of its node's pods go.
+"""Selects the pods that a kubelet preempts to admit a critical pod.
 
 A kubelet does not reject a critical pod (a mirror pod, or one of a system priority class) for want
 of resources; it ends pods of its node that are not critical, or of lower priority, until the
 requests fit. As few Guaranteed pods go as possible, then as few Burstable ones, then BestEffort
 ones: each class must give only what the classes below it cannot. Within a class the next to go is
 the pod whose requests come nearest to what is still missing, then the one that requests least
-memory and CPU. Where even all of them do not suffice, nobody goes.
+memory and CPU. If even all of them do not suffice, none is ended.
 
 Source: kubernetes v1.34 pkg/kubelet/preemption/preemption.go, getPodsToPreempt,
 getPodsToPreemptByDistance, distance; pkg/kubelet/types/pod_update.go, IsCriticalPod, Preemptable.
@@ -47,13 +47,13 @@ def is_preemptable(priority: int, by_priority: int) -> bool:
 
 
 class NotEnough(NamedTuple):
-    """What would be missing even if every pod went that may go, by resource."""
+    """The resources that are missing even if every preemptable pod is ended."""
 
     missing: Mapping[str, int]
 
 
 def victims(missing: Mapping[str, int], pods: Iterable[NodePod]) -> list[NodePod] | NotEnough:
-    """Return the pods that go so that `missing` is free, in order. `pods` are those that may go."""
+    """Return the pods to preempt for the `missing` resources, in order, out of `pods`."""
     classes: dict[str, list[NodePod]] = {"BestEffort": [], "Burstable": [], "Guaranteed": []}
     for pod in pods:
         classes[pod.qos_class].append(pod)
@@ -67,7 +67,7 @@ def victims(missing: Mapping[str, int], pods: Iterable[NodePod]) -> list[NodePod
 
 
 def eviction() -> eviction_pb2.Eviction:
-    """Return how such a pod ends: after its own grace period, as Failed."""
+    """Return the eviction of a preempted pod: it fails after its own grace period."""
     made = eviction_pb2.Eviction(
         reason=PREEMPTING,
         message="Preempted in order to admit critical pod",

@@ -41,7 +41,7 @@ class Readiness(WorldPart):
                 return life.ready_delay_duration_ns if life.ready_delay_duration_ns >= 0 else None
 
     def started(self, now_ns: int, pod: PodRecord, *, is_first: bool) -> conditions.Write:
-        """Return what writes that containers run, and plan when they are ready.
+        """Return the status write for started containers, and schedule the pod's readiness.
 
         `is_first`: it is the kubelet's first status of the pod.
         """
@@ -51,9 +51,9 @@ class Readiness(WorldPart):
         return _RUNNING[is_first, delay_ns == 0]
 
     def restarted(self, now_ns: int, pod: PodRecord, *, all_run: bool) -> bool:
-        """Return whether containers that restart alone are ready at once, or plan when they are.
+        """Return whether restarted containers are ready at once; else schedule their readiness.
 
-        The pod becomes ready once `all_run`.
+        The pod becomes ready only when all of its containers run (`all_run`).
         """
         delay_ns = self.delay_ns(pod)
         if delay_ns != 0 and all_run:

@@ -2,8 +2,9 @@
 
 A round takes all that is due, runs the controllers on what has changed, sends the events to the
 scheduler and carries out its outcomes, whose effects belong to the next round. When no events are
-left to send, the nodes whose step is due are stepped; its effects make further rounds of the same
-instant.
+left to send, the controllers that wait for that act (`Controller.settle`): first the kubelets whose
+step is due, then the cluster autoscaler's scan. Their effects make further rounds of the same
+instant. Rounds that are not sent are numbered, too, so the numbers of those sent may have gaps.
 """
 
 from __future__ import annotations
@@ -242,7 +243,10 @@ class Replay:
             self._version, self._unchanged_since_ns = version, now_ns
 
     def _carry_out(self, now_ns: int) -> None:
-        """Send the round and carry out its outcomes, whose effects belong to the next one."""
+        """Send the round and carry out its outcomes, whose effects belong to the next one.
+
+        The loop body runs while the scheduler decides the round's next part.
+        """
         for outcomes in self.stream.outcomes(self.cluster.take_events()):
             ready = self._costs.ready(now_ns, outcomes.outcomes, self._outcomes.mistake_of)
             self._apply(now_ns, ready)

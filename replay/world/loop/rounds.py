@@ -4,6 +4,9 @@ A long round is sent in several messages while the world still makes its events,
 arrive in several parts while the scheduler works on the next one. Neither changes a decision: all
 events arrive in order before the first pod is taken, and the effects of an outcome belong to the
 next round.
+
+`LookAhead` (replay/world/ahead), where it is used, replaces `RoundStream.scheduler` and
+`RoundStream.may_wait` by its own.
 """
 
 from __future__ import annotations
@@ -154,7 +157,7 @@ class RoundStream:
             yield outcomes
 
     def finish(self, events: Sequence[scheduler_pb2.Event]) -> None:
-        """Send what still waits at the end of the run."""
+        """Send the events and answers not sent yet at the end of the run."""
         if events or self._answers:
             self.send_part(events)
             self._observer.outcomes(self._unanswered.popleft(), self.scheduler.receive_outcomes())

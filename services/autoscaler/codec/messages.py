@@ -1,4 +1,4 @@
-"""The autoscaler's own messages: configurations and groups to values, calls and reports back.
+"""Converts configurations and node groups from protobuf, and cloud calls and reports to it.
 
 A FieldError has the path of what is wrong in the request.
 """

@@ -28,7 +28,7 @@ class EquivalenceGroup:
 
     @property
     def sample(self) -> ClusterPod:
-        """Return the pod that stands for all."""
+        """Return the pod that represents the group."""
         return self.pods[0]
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a scan reports: what was decided, and why nothing else was.
+"""The report of one autoscaler scan: its decisions, and why other actions were not taken.
 
 Source: kubernetes/autoscaler 1.36 processors/status/scale_up_status_processor.go; core/scaledown/
 status/status.go; the names of results are upstream's.

@@ -1,1 +1,1 @@
-"""Eviction's messages to the core's values and back."""
+"""Converts the eviction service's protobuf messages to core values and back."""

@@ -1,4 +1,4 @@
-"""What a step decides: evictions and their messages, conditions, statistics.
+"""The result of a step of the eviction manager: evictions, conditions, statistics.
 
 Messages are in the kubelet's words; every sentence of one ends with a space.
 
@@ -121,7 +121,7 @@ class NeedReclaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepResult:
-    """What a step found and decided.
+    """The result of one step of the eviction manager (upstream's synchronize).
 
     `error` is upstream's text where the step failed. `conditions_held` are the conditions that
     hold, and `conditions` the node's three pressure conditions with their texts, without times.

@@ -204,10 +204,11 @@ def refuse(
     refuser: Int8s,
     codes: Int64s,
 ) -> bool:
-    """Write each row's refuser and its code: those `before`, or plugin `number`'s if not 0.
+    """Record for each row the first plugin that refuses it, and that plugin's code.
 
-    Return whether any of them changed. The lowest number wins. before, refuser: int8[nodes], 0
-    where no filter refuses, negative where the filters are not run. A row may be named twice.
+    That is plugin `number` if its answer is not 0 and no plugin of a lower number refused the row
+    `before`; else the one before. Return whether any row changed. before, refuser: int8[nodes], 0
+    where no filter refuses, negative where the filters are not run. A row may be listed twice.
     """
     changed = False
     for row in rows:
@@ -393,7 +394,7 @@ def choose(
 def choose_first(
     used: int, refuser: Int8s, totals: Int64s, places: Int64s
 ) -> tuple[int, int, int, int]:
-    """Return the same, where the row with the smallest place is the best among equals."""
+    """Do as `choose`, but among equals the row with the smallest place is the best."""
     feasible, highest = _best(used, refuser, totals)
     best = -1
     ties = 0

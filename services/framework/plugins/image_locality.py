@@ -32,7 +32,7 @@ class ImageLocality(ScorePlugin[Images]):
     has_pre_score = False
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return the images of all containers; never skipped."""
+        """Return the images of all containers; this plugin never returns Skip."""
         return _images(pod)
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> Images:  # noqa: ARG002 - unused
@@ -51,7 +51,7 @@ class ImageLocality(ScorePlugin[Images]):
         scores[rows] = NODE_SCORE_MAX * above // span
 
     def score_epoch(self, snapshot: Snapshot) -> int:
-        """Return the epoch of the images, which every node that comes or goes advances."""
+        """Return the epoch of the images, which increases when a node is added or removed."""
         return snapshot.images.epoch
 
 

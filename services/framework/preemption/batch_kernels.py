@@ -113,7 +113,11 @@ def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
 def put_in_order(
     rows: Int64s, now_ns: int, count: Int64s, table: Int64s, first: Int64s, order: Int64s
 ) -> None:
-    """Order the pods of lower priority; a start that is missing is now, which may not be last."""
+    """Sort each row's pods of lower priority by importance.
+
+    A pod without a start time counts as started at `now_ns`, which may be earlier than the start
+    times of others.
+    """
     for i in range(len(rows)):
         pods = table[rows[i]]
         for j in range(count[rows[i]] - first[i]):
@@ -218,8 +222,8 @@ def judge(  # noqa: PLR0917 - compiled code takes its arguments by position
 ) -> None:
     """Write what each row is judged by, int64[rows, 5], which come as zeros.
 
-    Victims that are not sorted begin with those that violate a budget. lasts: bool[rows], whether
-    nothing of it follows from what time it is.
+    Victims that are not sorted begin with those that violate a budget. lasts: bool[rows], true
+    if the row's criteria do not depend on the current time.
     """
     for i in range(len(rows)):
         pods = table[rows[i]]

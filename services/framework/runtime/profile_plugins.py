@@ -1,4 +1,4 @@
-"""What a profile's plugins do at each extension point, and the plugins made for it.
+"""Determines which plugins of a profile run at each extension point, and makes them.
 
 `expand_plugins` merges what a profile names for all points and for single ones into the list of
 each point. `make_plugins` calls what the registry has for each name. UnpreparedFilter and
@@ -114,7 +114,7 @@ def _refuse_repeated(point: ExtensionPoint, names: list[str]) -> None:
 
 
 def _weights(profile: Profile, implements: Implements) -> dict[str, int]:
-    """Return the weight of every plugin that scores: the Score point's own goes first."""
+    """Return each scoring plugin's weight; one set at the Score point overrides multiPoint's."""
     weights: dict[str, int] = {}
     total = 0
     for setting in (

@@ -31,6 +31,9 @@ has read, and reads what changed since. Which log that is, and what makes all ro
   nominations, too; and every row where `dry_runs_version` differs. What victims are judged by
   follows from the disruption budgets as well, as of `Snapshot.budget_changes`.
 - The last refusal of a class stands while `Snapshot.changes` is equal.
+- Results of PreFilter are never stale: another key makes another column, and another class. So a
+  key must hold all that `pre_filter` reads of the pod, the catalog and the time, and for a plugin
+  with `follows_from_class` also what `post_filter` reads of them.
 
 `changes` counts what may have changed in a part. Where rows have changed that no log names,
 `all_stale` is counted up, and whatever follows reads every row.
@@ -1110,6 +1113,7 @@ class FitError:
     def key(self, preemptor: Preemptor | None, now_ns: int) -> Hashable:
         """Return what the refusal's message follows from, None where that is more than this.
 
+        Preemption begins here: this runs the batch dry run, whose result PostFilter uses later.
         The message is the same while equally many nodes are refused for the same reasons, and
         preemption fails on equally many for the same. A pod for which room can be made has none.
         """

@@ -397,7 +397,7 @@ class Snapshot:
             self._note_node(row)
 
     def _widen(self) -> None:
-        """Make what is kept beside the columns as long as these are."""
+        """Grow the per-row lists to the capacity of the columns."""
         added = self.columns.capacity - len(self._nodes)
         self._nodes.extend([None] * added)
         self._pods.extend([] for _ in range(added))

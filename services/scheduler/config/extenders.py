@@ -24,7 +24,7 @@ class UrlError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagedResource:
-    """A resource that an extender looks after; `ignored` by the scheduler's own filter."""
+    """A resource that an extender manages; if `ignored`, NodeResourcesFit does not check it."""
 
     name: str
     ignored: bool = False
@@ -32,7 +32,7 @@ class ManagedResource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TlsConfig:
-    """What is shown to the server, and what it must show: files, or data in base64."""
+    """The client certificate, and the CA that verifies the server: files, or data in base64."""
 
     insecure: bool = False
     server_name: str = ""
@@ -46,7 +46,7 @@ class TlsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderConfig:
-    """A webhook that is called after the plugins; an empty verb is not served by it.
+    """A webhook that is called after the plugins; an empty verb: it does not implement that call.
 
     `timeout_ns` bounds a call.
     """

@@ -1,4 +1,4 @@
-"""What one scheduling cycle decided, with what is needed to undo it."""
+"""The decision of one scheduling cycle, with the state that undoing it restores."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Failed:
 
 
 class MayWait(Enum):
-    """Which events the world may hold back until its next round; each value allows all before it.
+    """The events that the simulation may delay to a later round; a value includes those before it.
 
     NOTHING: every event is sent at once. STATUS: what the world carried out, statuses that change
     without ending a pod, and disruption budgets. ALL: everything but pods to be scheduled, since no
@@ -78,8 +78,8 @@ Verdict = Binding | Refused | Failed | Skipped
 class Decision:
     """A verdict with the steps that the queue receives for it.
 
-    Victims, and nominations of pods of lower priority, are for the world to clear (`outcomes.py`);
-    they come back as events. No step says so.
+    Victims, and nominations of pods of lower priority, are cleared by the simulation
+    (`replay/world/loop/outcomes.py`) and come back as events; there are no steps for them.
 
     `nominated_before` and `choice_mark` restore the nomination and the host choice on undo.
     `phases_ns` is what a stopwatch measured, by extension point. `warnings` are failures that were
@@ -109,5 +109,5 @@ class Decision:
 
     @property
     def nomination(self) -> Nomination | None:
-        """Return how room is made for the pod, if it is."""
+        """Return the nomination of an unschedulable pod; None if preemption did not help."""
         return self.verdict.nomination if isinstance(self.verdict, Refused) else None

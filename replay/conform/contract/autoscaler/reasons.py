@@ -44,7 +44,10 @@ def refuses_steps_out_of_order(client: ContractClient) -> None:
 
 @CHECKS.level(2, rule=8)
 def changes_nothing_by_a_refused_request(client: ContractClient) -> None:
-    """Check that a valid change before an invalid one, or with a refused step, has no effect."""
+    """Check that a refused request applies none of its changes.
+
+    One request has an invalid change after a valid one, another has a step that is refused.
+    """
     cloud = SmallCloud(client, group())
     nameless = change(group())
     nameless.node_group.name = ""

@@ -1,4 +1,4 @@
-"""Rules 1 to 9: which pods a scheduler tries, and what it keeps of the cluster."""
+"""Rules 1 to 9: which pods a scheduler tries, and which cluster state it keeps."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def does_not_try_a_pod_that_is_being_deleted(client: ContractClient) -> None:
 
 @CHECKS.level(1, rule=5)
 def forgets_a_pod_that_was_removed(client: ContractClient) -> None:
-    """Check that it is not tried again, and that unknown objects may be removed."""
+    """Check that a removed pod is not tried again, and that unknown objects may be removed."""
     cluster = SmallCluster(client)
     cluster.round(0, gone("nobody"), gone("nowhere", "Node"), node("n", 2), pod("a", 4))
     cluster.round(5, gone("a"))
@@ -141,7 +141,7 @@ def keeps_what_a_patch_leaves_out(client: ContractClient) -> None:
 
 @CHECKS.level(1, rule=9)
 def counts_a_terminating_pod_until_it_is_removed(client: ContractClient) -> None:
-    """Check the room of a pod on its node."""
+    """Check that the requests of a terminating pod count on its node until it is removed."""
     cluster = SmallCluster(client)
     cluster.round(0, node("n", 2), pod("old", 2, on="n"))
     cluster.round(1, terminating("old", 1))

@@ -1,4 +1,4 @@
-"""Refusals of the API server."""
+"""Errors with which the simulated API server rejects requests."""
 
 from __future__ import annotations
 

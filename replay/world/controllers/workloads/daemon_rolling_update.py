@@ -56,7 +56,7 @@ class DaemonNode:
 
 
 def bounds_of(spec: workloads_pb2.DaemonSetSpec) -> Bounds:
-    """Return the bounds of a set's rolling updates. Raises FieldError for bad values."""
+    """Return maxUnavailable and maxSurge of a DaemonSet. Raises FieldError for bad values."""
     rolling, where = spec.update_strategy.rolling_update, "spec.updateStrategy.rollingUpdate"
     unavailable, surge = IntOrPercent(amount=1), IntOrPercent(amount=0)
     if rolling.HasField("max_unavailable"):

@@ -1,4 +1,4 @@
-"""What an expander chooses from: for each group, the nodes that it would get, and their pods."""
+"""The options of an expander: for each group, the nodes to add and the pods for them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Choose = Callable[[Sequence[str]], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpansionOption:
-    """A group, the number of nodes that it would get, and the pods that these would hold."""
+    """A group, the number of nodes to add to it, and the pods that fit on them."""
 
     group: NodeGroup
     template: NodeTemplate
@@ -29,13 +29,13 @@ class ExpansionOption:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPrice:
-    """The price of what pods request for an hour: of a core, and of a GiB of memory."""
+    """The hourly price of requests: of a core, and of a GiB of memory."""
 
     core: float = 0.0
     gib: float = 0.0
 
     def of(self, requests: tuple[int, int]) -> float:
-        """Return the price of so many thousandths of a core and bytes."""
+        """Return the hourly price of `requests`, which are millicores and bytes."""
         cpu_milli, memory_bytes = requests
         return self.core * cpu_milli / 1000 + self.gib * memory_bytes / 1024**3
 
@@ -64,6 +64,6 @@ class Filter(Protocol):
 
 
 def requested(spec: PodSpec) -> tuple[int, int]:
-    """Return what a pod of that spec requests: thousandths of a core, and bytes of memory."""
+    """Return the requests of a pod: CPU in millicores, and memory in bytes."""
     requests = pod_requests(spec)
     return requests.get(CPU, 0), requests.get(MEMORY, 0)

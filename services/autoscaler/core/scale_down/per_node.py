@@ -1,8 +1,8 @@
-"""What follows from a node and the pods on it, kept from scan to scan.
+"""Caches values computed from a node and its pods across the scans of an autoscaler.
 
-Most nodes are the same as in the scan before, while the rules about their pods are the dearest part
-of a scan. A value stands while the snapshot's stamp of its node is equal, and at most up to the
-instant after which a rule that reads the time may say something else.
+Most nodes are the same as in the scan before, and the rules about their pods take most of a scan's
+time. A value is valid while the snapshot's stamp of its node is equal, and at most until the time
+after which a rule that depends on the time may have another result.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 class _Entry(NamedTuple, Generic[T]):
-    """A value, what it follows from, and the last instant at which it holds."""
+    """A cached value, its key, and the last time at which it is valid."""
 
     key: Hashable
     value: T
@@ -32,9 +32,9 @@ class PerNode(Generic[T]):
     old: dict[str, _Entry[T]] = field(default_factory=dict)
 
     def get(self, name: str, key: Hashable, now: Now, compute: Callable[[Now], T]) -> T:
-        """Return a node's value; `key` has its stamp and all else that the value follows from.
+        """Return a node's value; `key` holds its stamp and every other input of the value.
 
-        `compute` asks the instant that it is given, not `now`.
+        `compute` must read the time from its argument, not from `now`.
         """
         entry = self.old.get(name)
         if entry is None or entry.key != key or entry.until_ns < now.ns:

@@ -1,4 +1,4 @@
-"""How many nodes may still be added before the cluster is at its maximum of cores, memory or GPUs.
+"""Limits scale-ups by the cluster's maximum of cores, memory and GPUs.
 
 Source: kubernetes/autoscaler 1.36 resourcequotas/factory.go, NewMaxQuotasTracker; tracker.go,
 CheckQuota, ConsumeQuota; core/scaleup/orchestrator/skippedreasons.go, NewMaxResourceLimitReached.
@@ -20,14 +20,14 @@ _QUOTA = "cluster-wide"
 
 @dataclass(slots=True, kw_only=True)
 class ResourceMaximum:
-    """What may still be added, by resource."""
+    """The remaining quota, by resource."""
 
     node_resources: NodeResources
     room: dict[str, int]
 
     @staticmethod
     def of(nodes: Iterable[ClusterNode], cloud: Cloud, options: Options) -> ResourceMaximum:
-        """Return what may be added to a cluster of those nodes."""
+        """Return the remaining quota of a cluster with `nodes`."""
         node_resources = NodeResources(cloud=cloud)
         total = node_resources.total(nodes)
         bounds = {CPU: options.cores_total, MEMORY: options.memory_total, **options.gpu_total}
@@ -38,7 +38,7 @@ class ResourceMaximum:
         return ResourceMaximum(node_resources=node_resources, room=room)
 
     def refusal(self, group: NodeGroup, node: ClusterNode, count: int) -> str:
-        """Return why so many nodes like `node` are too many, "" if they are not."""
+        """Return why `count` nodes like `node` exceed the quota, "" if they do not."""
         exceeded = [
             resource
             for resource, amount in sorted(self._needed(group, node).items())
@@ -54,7 +54,11 @@ class ResourceMaximum:
         return min((count, *(self.room[resource] // amount for resource, amount in needed)))
 
     def take(self, group: NodeGroup, node: ClusterNode, count: int) -> None:
-        """Take so many nodes off what may be added; they are allowed."""
+        """Subtract the resources of `count` nodes from the quota.
+
+        The caller has checked `count` by `allowed`. As upstream's, the quota does not become
+        negative even if it has not.
+        """
         for resource, amount in self._needed(group, node).items():
             self.room[resource] = max(self.room[resource] - amount * count, 0)
 

@@ -17,7 +17,7 @@ from services.kube.taints import CORDON, tolerated
 
 
 class NodeUnschedulable(FilterPlugin[bool]):
-    """Filters by spec.unschedulable; its data says whether the pod tolerates that."""
+    """Filters by spec.unschedulable; its PreFilter data is whether the pod tolerates the taint."""
 
     name = "NodeUnschedulable"
     scope = Scope.NODE

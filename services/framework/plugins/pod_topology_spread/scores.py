@@ -1,4 +1,4 @@
-"""How much a node would even out the spread of a pod's matching pods.
+"""Scores nodes by how much the pod would reduce the skew of its topology spread constraints.
 
 The domains that hold a node that fits are counted, so the raw scores follow from which nodes fit. A
 rule adds the pods in the node's domain times log(domains + 2), so that rules with few domains weigh

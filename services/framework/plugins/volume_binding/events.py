@@ -1,4 +1,4 @@
-"""VolumeBinding: claims, volumes, classes and capacities that come or change.
+"""VolumeBinding's events and queueing hints.
 
 Source: kubernetes v1.34 plugins/volumebinding/volume_binding.go, EventsToRegister and the
 isSchedulableAfter functions; binder.go, volumeLimit.
@@ -15,12 +15,12 @@ from services.kube.volumes import CsiSource
 
 
 def class_widened(_pod: PendingPod, old: StorageClass | None, new: StorageClass | None) -> bool:
-    """Queue for a new class, and where the allowed topologies have changed."""
+    """Return Queue (true) if the class is new or its allowed topologies have changed."""
     return old is None or new is None or old.allowed_topologies != new.allowed_topologies
 
 
 def migration_changed(_pod: PendingPod, old: CsiNode | None, new: CsiNode | None) -> bool:
-    """Queue for a new CSINode, and where the migrated plugins have changed."""
+    """Return Queue (true) if the CSINode is new or its migrated plugins have changed."""
     if old is None or new is None:
         return True
     return old.annotations.get(MIGRATED_ANNOTATION, "") != new.annotations.get(
@@ -29,7 +29,7 @@ def migration_changed(_pod: PendingPod, old: CsiNode | None, new: CsiNode | None
 
 
 def capacity_ignored(pod: PendingPod, old: CsiDriver | None, new: CsiDriver | None) -> bool:
-    """Queue where an inline volume's driver no longer counts its capacity."""
+    """Return Queue (true) if the driver of an inline volume no longer checks capacity."""
     if old is None or new is None:
         return True
     if not old.storage_capacity or new.storage_capacity:
@@ -41,7 +41,7 @@ def capacity_ignored(pod: PendingPod, old: CsiDriver | None, new: CsiDriver | No
 def capacity_grown(
     _pod: PendingPod, old: CsiStorageCapacity | None, new: CsiStorageCapacity | None
 ) -> bool:
-    """Queue for a new capacity, and for a larger one."""
+    """Return Queue (true) if the capacity is new or has grown."""
     if old is None or new is None:
         return True
     before, now = _limit(old), _limit(new)

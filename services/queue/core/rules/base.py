@@ -1,7 +1,7 @@
-"""What the versions' rules have in common, and the parts that they work on.
+"""Base class for the queue rules of each Kubernetes version, and the state that they change.
 
-What does not differ between versions is in scheduling_queue.py: time, pops by id, heads and
-commits, nominations and leases.
+All that is equal in every version is in scheduling_queue.py: time, pops by id, heads and commits,
+nominations and leases.
 """
 
 from __future__ import annotations
@@ -222,11 +222,11 @@ class QueueRules(ABC):
         """Drop the recorded events as the queue closes."""
 
     def hint_state(self) -> HintState:
-        """Return what `restore` takes."""
+        """Return the state of queueing hints that `restore` takes."""
         return _NO_HINT_STATE
 
     def restore(self, state: HintState, /) -> None:  # noqa: B027 - see above
-        """Set what `hint_state` returns."""
+        """Restore a state that `hint_state` returned."""
 
 
 _NO_HINT_STATE = HintState()

@@ -3,8 +3,9 @@
 `Attempts.schedule` is the whole of it. The scheduling cycle of the pod's profile (`Cycle`) chooses
 a node: PreFilter, the nominated node, Filter, extenders and, where several nodes are left,
 PreScore, Score and the host choice. Then the pod is assumed, and Reserve, Permit, PreBind and Bind
-run. Where no node fits, PostFilter may make room.
-Either way the attempt ends in a decision, with the steps that the queue receives.
+run. Where no node fits, PostFilter may make room. Preemption begins before that: the key by which
+an equivalent pod's refusal is looked up (`FitError.key`) needs the batch dry run. Either way the
+attempt ends in a decision, with the steps that the queue receives.
 
 Filters count nominated pods of equal or higher priority: on a node that has some, the pod must fit
 with them and without them. A pod that is nominated itself is tried on its node first, even where
@@ -75,11 +76,12 @@ class Recorder:
     """What a cycle leaves beside its result: its phases, and the verdicts that it read.
 
     phases_ns: the time that each phase took by `stopwatch`, which returns ns of any clock; empty
-    without one. PreFilter is a phase of the first attempt of an equivalence class, and runs there
-    for the plugins of which no cached class holds a column with the pod's key; PreScore likewise,
-    as a part of Score. Filter and Score update the columns of the class. wants_all: the cycle goes
-    on to all nodes where upstream's returns before it has seen them. cached, sent: what filters
-    found, and extenders if they were called; None where the cycle ended before.
+    without one. PreFilter is a phase of the first attempt of an equivalence class, and of every
+    attempt of a class that it refuses. It runs in the first attempt, for the plugins of which no
+    cached class holds a column with the pod's key; PreScore likewise, as a part of Score. Filter
+    and Score update the columns of the class. wants_all: the cycle goes on to all nodes where
+    upstream's returns before it has seen them. cached, sent: the results of the filters, and of
+    extenders if they were called; None where the cycle ended before.
     """
 
     __slots__ = ("_last_ns", "_stopwatch", "cached", "phases_ns", "sent", "wants_all")
@@ -251,6 +253,7 @@ class Attempts:
         Source: kubernetes v1.20 pkg/scheduler/internal/cache/cache.go, AssumePod.
         """
         phases_ns = recorder.phases_ns
+        # The pod was popped again while its binding by an earlier attempt is not confirmed yet.
         if self._snapshot.pod(pod.uid) is not None:
             problem = f"pod {pod.uid} is in the cache, so can't be assumed"
             failed = Failed(message=problem)
@@ -310,8 +313,8 @@ class Attempts:
     ) -> Decision:
         """Requeue the pod, which events may move, then change its nomination, in upstream's order.
 
-        Victims, and nominations of pods of lower priority, are for the world to clear
-        (`outcomes.py`); they come back as events. No step says so.
+        Victims, and nominations of pods of lower priority, are cleared by the simulation
+        (`replay/world/loop/outcomes.py`) and come back as events; there are no steps for them.
 
         A failed attempt waits for no plugin. The verdict's "" clears the nomination, its None
         leaves it alone.

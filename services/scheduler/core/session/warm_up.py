@@ -66,7 +66,7 @@ def warm_up(compiling: Callable[[int, int], None] = lambda _done, _all: None) ->
 
 
 def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
-    """Schedule pods that want others near and away, and that are to be spread."""
+    """Schedule pods with inter-pod affinity, anti-affinity and topology spread constraints."""
     everybody = LabelSelector()
     near = PodAffinityTerm(topology_key=LABEL_HOSTNAME, selector=everybody)
     wish = WeightedPodAffinityTerm(weight=1, term=near)
@@ -98,7 +98,7 @@ def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
 
 
 def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
-    """Have a pod that fits nowhere look for victims, and a budget guard them."""
+    """Schedule a pod that needs preemption; a PodDisruptionBudget covers the victims."""
     snapshot.set_budget(PodDisruptionBudget(namespace="", name="b", selector=LabelSelector()))
     whole = Container(name="c", requests={"cpu": 4000})
     for name in "abc":
