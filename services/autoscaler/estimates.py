@@ -1,4 +1,4 @@
-"""What the estimator and the expanders decide by themselves, from JSON to JSON.
+"""Runs the estimator and the expanders alone, from JSON to JSON.
 
 No RPC has it: how pending pods are grouped, in which order they fill new nodes, and which options a
 chain of expanders leaves. The form is that of the golden vectors (conformance/README.md).

@@ -1,4 +1,4 @@
-"""What a session's autoscaler keeps from scan to scan, as a message for readers."""
+"""Converts the state that a session's autoscaler keeps between scans to a message for readers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the arguments of a plugin are read from a configuration.
+"""Declares how the arguments of a plugin are read from a configuration.
 
 A plugin with arguments has them in its room, with their defaults and checks: a class of the file's
 fields, for which `services.config.strict.checked` has a rule that makes the plugin's own value.

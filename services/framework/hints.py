@@ -1,4 +1,4 @@
-"""How a plugin states the events that it registers for, and what its queueing hints read.
+"""Declares the events that a plugin registers for, and their queueing hints.
 
 A plugin's room has a module `events` with EVENTS: a row for each event, with the function that
 decides whether it may make the plugin pass a pod. Nothing here needs the snapshot, so that the

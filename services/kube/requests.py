@@ -1,4 +1,4 @@
-"""What a pod requests of a node: amounts of resources, and host ports.
+"""Computes the requests of a pod: amounts of resources, and host ports.
 
 Containers add up; an init container counts alone beside the sidecars started before it, and a
 sidecar continues beside everything after it. Requests of the pod as a whole replace these sums, and

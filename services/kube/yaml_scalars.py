@@ -1,4 +1,4 @@
-"""What a scalar of YAML without quotes is to kubectl: null, a boolean, a number or a string.
+"""Resolves YAML scalars without quotes as kubectl does: null, booleans, numbers, strings.
 
 kubectl, kube-scheduler and the kubelet read YAML with sigs.k8s.io/yaml. That is YAML 1.1 for
 booleans (`yes`, `off`, `y`), Go's literals for integers (`0x1f`, `017`, `0o17`, `0b11`), `1e3`

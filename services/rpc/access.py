@@ -1,4 +1,4 @@
-"""Who may come in: an access file, which services and clients share, or the TLS options.
+"""Reads access control: an access file, which services and clients share, or the TLS options.
 
     certificate: tls.crt          # PEM; shown to clients, and to servers
     key: tls.key

@@ -1,4 +1,4 @@
-"""Who calls a service, and what the caller may do there.
+"""Identifies the caller of a service, and decides which methods and sessions it may use.
 
 A caller has names: those of its certificate (the SPIFFE URIs, DNS names and, as `ip:ADDRESS`, IP
 addresses of its subject alternative name, in this order), or `token:NAME` for a bearer token. The

@@ -1,4 +1,4 @@
-"""How long a client waits, and when a connection that has gone is noticed: times with names.
+"""The timeouts of clients, by name, and the keep-alive of their connections.
 
 They are options of every command that calls a service and of the services themselves. gRPC sends
 keep-alive pings on a connection that is silent; while calls are open a client sends two of them at

@@ -1,4 +1,4 @@
-"""What a scheduler sends its queue in one exchange: operations, and the decisions that they commit.
+"""A batch for the queue: the operations of one exchange, and the decisions that they commit.
 
 Consecutive refusals change nothing but their pods' place in the queue: they share one operation,
 which holds each reason once.

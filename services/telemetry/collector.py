@@ -1,4 +1,4 @@
-"""Which collector the standard OTEL_ variables name for spans, metrics and logs."""
+"""Reads the collector for spans, metrics and logs from the standard OTEL_ variables."""
 
 from __future__ import annotations
 

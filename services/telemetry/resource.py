@@ -1,4 +1,4 @@
-"""Who sends spans, metrics and logs: the resource and the scope of all of them."""
+"""Builds the OpenTelemetry resource and scope, which all spans, metrics and logs share."""
 
 from __future__ import annotations
 

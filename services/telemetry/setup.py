@@ -1,4 +1,4 @@
-"""Where spans go: to a file, or to the collector that the standard OTEL_ variables name.
+"""Opens the sink of spans: a file, or the collector that the standard OTEL_ variables name.
 
 An exporter is imported only where there is a collector: that takes a third of a service's start.
 """

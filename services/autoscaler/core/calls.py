@@ -1,4 +1,4 @@
-"""What the autoscaler asks of the cloud and of the API server, and what they answer.
+"""The calls of the autoscaler to the cloud and to the API server, and their outcomes.
 
 The core carries out nothing. A step is a generator that yields one call at a time and receives the
 call's outcome, so that a scan reads from top to bottom as upstream's does, and what it decides next

@@ -1,4 +1,4 @@
-"""Which nodes have GPUs, and which pods ask for them.
+"""Detects nodes with GPUs, and pods that request GPUs.
 
 A cloud marks the nodes that have, or will have, a GPU with a label of its own. The device itself is
 an extended resource, which appears only when its driver is installed.

@@ -1,4 +1,4 @@
-"""What counts of a node for the limits of the cluster: cores, memory, and GPUs by their type.
+"""Computes a node's resources for the cluster's limits: cores, memory, and GPUs by type.
 
 What one node of a group has, the first that is looked at, is taken for all nodes of the group.
 

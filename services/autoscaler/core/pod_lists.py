@@ -1,4 +1,4 @@
-"""Which pods a scale-up could help: those that nothing else will.
+"""Selects the pods that a scale-up could help.
 
 Pods on nodes and nominated ones are load. Of the others only those count that the scheduler has
 refused; one that it has not tried yet may fit. Then expendable pods are dropped, and the pods of

@@ -1,4 +1,4 @@
-"""What differs between the supported kubelets, chosen once for a manager.
+"""The differences between the supported kubelet versions, chosen once for a manager.
 
 Source: kubernetes v1.27 and v1.32 pkg/kubelet/eviction/eviction_manager.go and helpers.go.
 """

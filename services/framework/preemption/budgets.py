@@ -1,4 +1,4 @@
-"""Which potential victims would violate a disruption budget, one by one and in groups.
+"""Determines which potential victims would violate a disruption budget, singly and in groups.
 
 A budget covers a pod of its namespace that its selector picks. A pod without labels is covered by
 no budget, and a selector that is absent or empty picks nothing here (elsewhere an empty one picks

@@ -1,4 +1,4 @@
-"""What a PostFilter plugin reads and returns: a failed cycle, and a nomination or why none helps.
+"""The input and the outcome of PostFilter: a failed cycle; a nomination, or why none helps.
 
 Nothing is changed by an outcome: it says what should happen.
 """

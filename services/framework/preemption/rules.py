@@ -1,4 +1,4 @@
-"""What differs between the versions' preemptors, and what follows a refused step.
+"""The differences between the versions' preemptors, also after a refused nomination or deletion.
 
 `V1_34` is the default. `V1_16` is what the documentation of that version describes.
 """

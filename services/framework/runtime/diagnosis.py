@@ -1,4 +1,4 @@
-"""Why a pod fits nowhere, as columns and as kube-scheduler's message.
+"""Diagnoses why a pod fits on no node, as columns and as kube-scheduler's message.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Diagnosis and FitError.Error.
 """

@@ -1,4 +1,4 @@
-"""What the snapshot holds beside nodes and pods: nominations, and the objects that plugins look up.
+"""The snapshot's objects beside nodes and pods: nominations, and objects that plugins look up.
 
 The queue is the record of nominations; the scheduler copies it, because the filters count nominated
 pods (kubernetes v1.34 pkg/scheduler/backend/queue/nominator.go). Other objects are found by name.

@@ -1,4 +1,4 @@
-"""What a pod takes from a node, laid out along the snapshot's columns.
+"""Computes the resources that a pod takes from a node, along the snapshot's columns.
 
 Three totals of a pod are needed: what is taken from the node, the same with a default for each
 container without a request for CPU or memory (so that such pods spread), and what the resource

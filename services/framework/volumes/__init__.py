@@ -1,1 +1,1 @@
-"""What the volume plugins share: claims of pods, migrated disks, volumes that fit a claim."""
+"""Shared by the volume plugins: claims of pods, migrated disks, volumes that fit a claim."""

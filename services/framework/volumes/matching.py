@@ -1,4 +1,4 @@
-"""Which volume a claim gets on a node, and the volumes and claims that the scheduler has reserved.
+"""Matches volumes to claims on a node, and tracks the volumes and claims that are reserved.
 
 Source: kubernetes v1.34 component-helpers/storage/volume/pv_helpers.go, FindMatchingVolume;
 pkg/scheduler/framework/plugins/volumebinding/binder.go, checkVolumeProvisions, hasEnoughCapacity;

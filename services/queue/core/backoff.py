@@ -1,4 +1,4 @@
-"""How long failed pods wait, and at which ticks the queue is flushed.
+"""Computes the backoff of failed pods, and the ticks at which the queue is flushed.
 
 v1.34 counts refusals and errors apart. Where backoffQ may be popped from, the pods whose backoff
 ends in one backoff window, a second, are in activeQ's order; each backs off to the end of that

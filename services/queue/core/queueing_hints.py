@@ -1,4 +1,4 @@
-"""Which registrations decide on an event, for pods that the same plugins refused.
+"""Finds the queueing hints that decide on an event, for pods that the same plugins refused.
 
 A session names its plugins' events when it opens. A plugin without registrations is taken to be
 interested in every event, as upstream takes a plugin without EventsToRegister. The hints that

@@ -1,4 +1,4 @@
-"""What the queue's operations return, the names of its sub-queues, and counts of pods.
+"""The results of the queue's operations, the names of its sub-queues, and counts of pods.
 
 The events that incoming pods are counted by are the label values of upstream's
 scheduler_queue_incoming_pods_total. v1.34 counts by the labels of its cluster events, older

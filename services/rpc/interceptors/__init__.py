@@ -1,1 +1,1 @@
-"""What wraps every call of a service: spans, metrics, and refusals as gRPC statuses."""
+"""Interceptors of every call of a service: spans, metrics, and refusals as gRPC statuses."""

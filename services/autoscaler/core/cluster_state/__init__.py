@@ -1,1 +1,1 @@
-"""What the autoscaler knows of its groups: readiness, upcoming nodes, open requests, backoff."""
+"""Tracks the state of node groups: readiness, upcoming nodes, open requests, backoff."""

@@ -1,4 +1,4 @@
-"""How long a group whose scale-up failed is left alone.
+"""Computes the backoff of a node group after failed scale-ups.
 
 A first failure backs the group off for the initial duration. A failure after the end of a backoff
 doubles the duration up to a maximum; one during it, such as a second instance that could not be

@@ -1,4 +1,4 @@
-"""Whether a node is ready, and in which state the nodes and instances of a group are.
+"""Determines whether a node is ready, and counts the nodes and instances of a group by state.
 
 A node that is not ready counts as not started while it is young, and as unready after that: only an
 unready one speaks against its group's health. An instance without a node counts as unregistered

@@ -1,1 +1,1 @@
-"""How many nodes of a group the pending pods need."""
+"""Estimates how many nodes of a group the pending pods need."""

@@ -1,4 +1,4 @@
-"""How many nodes an estimate may add at most.
+"""Computes the maximum number of nodes that an estimate may add.
 
 The least of the limits that are set: nodes of one scale-up, what the group and the groups like it
 may still grow by, and what the cluster may. Upstream also ends an estimate after ten seconds; that

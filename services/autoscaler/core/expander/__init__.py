@@ -1,1 +1,1 @@
-"""Which of several groups is scaled up."""
+"""Chooses the node group to scale up from several options."""

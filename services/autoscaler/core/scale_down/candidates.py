@@ -1,4 +1,4 @@
-"""Which nodes may be removed at all, and in which order their removal is tried.
+"""Selects the nodes that may be scaled down, in the order in which their removal is tried.
 
 Nodes of no group, and of groups at or under their minimum, are not candidates, and no reason is
 given. Empty nodes come first, then those that were unneeded in the last scan. With delays by group,

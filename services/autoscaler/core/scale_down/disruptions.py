@@ -1,4 +1,4 @@
-"""What is left of the disruption budgets while removals are simulated.
+"""Tracks the disruptions that budgets still allow while removals are simulated.
 
 Each removal that a scan keeps takes its pods off the budgets that select them, so that the next
 node sees what would be left. A budget without a selector selects nothing, one with an empty

@@ -1,4 +1,4 @@
-"""Whether a node may be drained, pod by pod: a list of rules, of which the first to decide counts.
+"""Decides whether a node may be drained: the first rule that applies to a pod decides about it.
 
 First come pods that no longer matter, then the check that the controller would recreate the pod
 (which even an annotation does not override), then what lets a pod go, and then what blocks. A pod

@@ -1,4 +1,4 @@
-"""Whether it is worth simulating a node's removal: what is known of the node alone.
+"""Filters out nodes whose removal need not be simulated, by properties of the node alone.
 
 Source: kubernetes/autoscaler 1.36 core/scaledown/eligibility/eligibility.go; actuation/
 delete_in_batch.go, IsNodeBeingDeleted.

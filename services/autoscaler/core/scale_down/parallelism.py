@@ -1,4 +1,4 @@
-"""How many nodes may be deleted at once.
+"""Limits how many nodes are deleted at once.
 
 All running deletions count against one number, and drains among them against another one. Groups
 that go as one come first: all of their nodes or none, and one such group may exceed the numbers,

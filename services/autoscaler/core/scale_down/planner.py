@@ -1,4 +1,4 @@
-"""Which nodes the cluster could do without, found by simulating their removal one after the other.
+"""Finds unneeded nodes by simulating their removal one after the other.
 
 A removal that succeeds is kept: the next one sees the pods where they were moved, the node gone,
 and the budgets used. So all nodes that are found unneeded in a scan could go together. Only as many

@@ -1,4 +1,4 @@
-"""Why a node cannot go; the values are upstream's names.
+"""The reasons why a node cannot be removed, by upstream's names.
 
 Source: kubernetes/autoscaler 1.36 simulator/cluster.go, UnremovableReason.
 """

@@ -1,4 +1,4 @@
-"""How much of its cores, memory and GPUs the cluster may lose before it is at its minimum.
+"""Limits scale-downs by the cluster's minimum of cores, memory and GPUs.
 
 Source: kubernetes/autoscaler 1.36 resourcequotas/factory.go, NewMinQuotasTracker; tracker.go,
 ConsumeQuota.

@@ -1,4 +1,4 @@
-"""How much of a node its pods request.
+"""Computes the utilization of a node: the share of it that its pods request.
 
 CPU and memory are compared, and the larger share counts. On a node with GPUs only these count. Pods
 of daemon sets, and mirror pods, can be left out: then they are taken off both sides. Finished pods

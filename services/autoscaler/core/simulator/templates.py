@@ -1,4 +1,4 @@
-"""What a new node of a group would be: a node, and the pods that come with it.
+"""Builds the template of a group's new node: the node, and the pods that it starts with.
 
 The first good node of a group is the example: ready for more than a minute, not cordoned, not about
 to be deleted. Without one, the last good example counts, then what the cloud says, and at last any

@@ -1,4 +1,4 @@
-"""Which devices a pod's claims get on a node: the first solution of a search, as upstream makes it.
+"""Allocates devices of a node to a pod's claims: the first solution of upstream's search.
 
 Claims are allocated one after the other, of each claim all requests, of each request one device
 after the other: the next one in the order of pools, slices and devices that is not in use, meets

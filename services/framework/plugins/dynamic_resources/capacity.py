@@ -1,4 +1,4 @@
-"""What requests consume of devices' capacities, where several claims may share a device.
+"""Computes the device capacity that requests consume where several claims may share a device.
 
 Source: kubernetes v1.36 dynamic-resource-allocation/structured/internal/incubating,
 consumable_capacity.go.

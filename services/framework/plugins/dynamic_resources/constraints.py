@@ -1,4 +1,4 @@
-"""What must hold across the devices of a claim, while they are picked one after the other.
+"""Checks the constraints across a claim's devices while they are picked one after the other.
 
 Source: kubernetes v1.36 dynamic-resource-allocation/structured/internal/incubating,
 allocator_incubating.go, matchAttributeConstraint and lookupAttribute; constraint.go.

@@ -1,4 +1,4 @@
-"""Where the pods are that an incoming pod's required terms match, and those that keep it away.
+"""Counts by domain the pods that a pod's required terms match, and those that keep it away.
 
 Source: kubernetes v1.34 plugins/interpodaffinity/filtering.go, preFilterState, PreFilter, Filter.
 """

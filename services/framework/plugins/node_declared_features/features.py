@@ -1,4 +1,4 @@
-"""Which of the features that kubelets declare a pod requires.
+"""Infers which of the features that kubelets declare a pod requires.
 
 Of v1.36's features two are inferred from a pod that is scheduled; the others concern changes of
 running pods only. No feature has a last version yet, from which on every node is taken to have it.

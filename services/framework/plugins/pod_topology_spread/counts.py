@@ -1,4 +1,4 @@
-"""How the pods that a spread's rules match are distributed over domains, and a dry run of one node.
+"""Counts the pods that match spread constraints by domain, also for the dry run of a node.
 
 Source: kubernetes v1.34 plugins/podtopologyspread/filtering.go, calPreFilterState, Filter and
 updateWithPod.

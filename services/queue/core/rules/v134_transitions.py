@@ -1,4 +1,4 @@
-"""How a pod of v1.34 enters a sub-queue: PreEnqueue first, then activeQ, a backoffQ, or neither.
+"""Moves a pod into a sub-queue of v1.34: PreEnqueue first, then activeQ, a backoffQ, or neither.
 
 Upstream changes a QueuedPodInfo in place; here a changed one replaces the one that is in a
 sub-queue.

@@ -1,4 +1,4 @@
-"""Which of the best nodes is chosen, and percentageOfNodesToScore.
+"""Chooses one of the best nodes, and samples nodes by percentageOfNodesToScore.
 
 v1.34 breaks ties at random; here a keyed hash does (columns/hashing.py) or, where requested, the
 order of the nodes' names. The preset v1.16 takes the best nodes in turn, along upstream's

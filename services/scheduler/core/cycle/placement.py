@@ -1,4 +1,4 @@
-"""Whether a decision that somebody else has made passes a profile's filters.
+"""Checks another scheduler's decision against a profile's filters and the preemptor's rules.
 
 A placement is judged as an attempt judges a node: PreFilter, then Filter on that node alone, with
 the pods that are nominated to it counted. A preemption is judged by what the preemptor would not

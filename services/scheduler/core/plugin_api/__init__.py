@@ -1,4 +1,4 @@
-"""What a plugin derives from, receives and returns: the public import path for out-of-tree plugins.
+"""The public import path for out-of-tree plugins: base classes, inputs and results.
 
 Names that are not here may move between releases.
 """

@@ -1,1 +1,1 @@
-"""What the scheduler sends its queue, and what it keeps of the queue's state."""
+"""The steps that the scheduler sends its queue, and its copy of the queue's state."""

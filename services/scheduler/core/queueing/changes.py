@@ -1,4 +1,4 @@
-"""What changed between two versions of an object, as cluster events.
+"""Converts the difference between two versions of an object to cluster events.
 
 `node_changes` and `pod_events` compare two versions. `on_object` returns the move for objects
 beside pods, nodes and budgets, by the queue's version.

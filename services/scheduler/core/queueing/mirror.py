@@ -1,4 +1,4 @@
-"""What the scheduler knows of its queue: its rules, nominations, gated pods, and pending pods.
+"""Mirrors the queue in the scheduler: its rules, nominations, gated pods, and pending pods.
 
 `QueueTraits` is what the queue's version means for the scheduler. The queue is the record of
 nominations; the filters need them for every node, so the scheduler follows the effect of each step

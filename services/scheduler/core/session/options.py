@@ -1,4 +1,4 @@
-"""How a session's scheduler decides, and the state that it keeps between rounds.
+"""The options and rules of a session's scheduler, and its state between rounds.
 
 `SchedulerRules` are the strategies in which versions differ, chosen once when a session opens.
 `SchedulerState` is the part of a scheduler's state between two rounds that its snapshot does not
