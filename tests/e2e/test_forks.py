@@ -197,6 +197,9 @@ def test_a_fork_that_breaks_off_goes_on(forked: Path, breaking: str) -> None:
         (("c.ktr", "--from", "a"), "leave TRACE out"),
         (("--from", "a", "--at", "soon"), "is not a duration or a time"),
         (("--from", "a", "--at", AT, "--usage", "* memory 1Mi"), "--usage has an effect from the"),
+        (("--from", "a", "--at", AT, "--rules", "v1.16"), "--rules has an effect from the"),
+        (("--from", "a", "--at", AT, "--seed", "5"), "--seed has an effect from the"),
+        (("--from", "a", "--at", AT, "--no-eviction"), "--no-eviction has an effect from the"),
         (
             ("--from", "a", "--at", AT, "--set", "podMaxBackoffSeconds=60"),
             "a configuration is that of the whole replay",

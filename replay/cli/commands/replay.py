@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from replay.autoscaling.errors import GroupsError
 from replay.cli.checks import Checks, check_options
@@ -23,7 +24,7 @@ from replay.durations import shown
 from replay.errors import RunError
 from replay.forks import Origin
 from replay.importers.records import Moment
-from replay.options import long_name, takes
+from replay.options import takes
 from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import OverridePlan, Overrides
 from replay.results.run.directory import RunDirectory
@@ -380,6 +381,14 @@ _TIMED = {
     "scale_nodes": "--scale-nodes",
 }
 """The what-ifs that can begin at a time, by their parameters."""
+_AT_ANY_TIME = frozenset(
+    {
+        *("run_path", "force", "until_ns", "batch_size", "in_process", "reconnect_ns", "no_audit"),
+        *("checkpoint_every_ns", "keep_checkpoints", "sampling", "span_clock"),
+        *("allows_no_effect", "scale_order"),
+    }
+)
+"""Options that decide nothing before the what-ifs begin."""
 
 
 def begun_at(added: Sequence[str], moment: str, begun: Sequence[str]) -> list[str]:
@@ -389,11 +398,13 @@ def begun_at(added: Sequence[str], moment: str, begun: Sequence[str]) -> list[st
     """
     at = f",at={shown(_offset_ns(moment, begun))}"
     context = command.make_context("replay", ["-", *added], resilient_parsing=True)
-    for option in fields(Overrides):
-        is_timed = not option.init or option.name in {*_TIMED, "allows_no_effect", "scale_order"}
-        if not is_timed and context.params.get(option.name):
-            name = f"--{long_name(option)}".replace("_", "-")
-            raise click.UsageError(f"{name} has an effect from the beginning: leave --at out")
+    deciding = {option.name for option in (*fields(Overrides), *fields(ReplaySettings))}
+    for parameter in context.command.params:
+        name = str(parameter.name)
+        is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
+        if is_given and name in deciding - _TIMED.keys() - _AT_ANY_TIME:
+            problem = "has an effect from the beginning: leave --at out"
+            raise click.UsageError(f"{parameter.opts[0]} {problem}")
     kept = without(added, _TIMED)
     former = command.make_context("replay", list(begun), resilient_parsing=True)
     if context.params.get("drop_nodes") and former.params.get("drop_nodes"):
