@@ -1,4 +1,4 @@
-"""Which rules a replay follows by default: those of the recorded cluster's version."""
+"""Chooses the default rules of a replay: those of the recorded cluster's version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a trace says of node groups: which nodes are alike, and how many of them there were.
+"""Infers node groups from a trace: nodes that are alike, and the number of them over time.
 
 Nodes are grouped by the labels that managed clusters give the nodes of a pool, and by their
 machine: its type, capacity and taints. Nodes of a control plane are in no group. Karpenter makes

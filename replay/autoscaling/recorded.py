@@ -1,4 +1,4 @@
-"""What an autoscaler in the loop replaces of a trace: recorded nodes of its groups come and go.
+"""Removes from a trace what an autoscaler in the loop decides anew: nodes of its groups, taints.
 
 The nodes of the trace's first moment are those that the groups begin with. Later nodes of the
 groups are left out, and deletions of their nodes, and what a recorded Cluster Autoscaler did to the

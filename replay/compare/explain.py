@@ -1,4 +1,4 @@
-"""Why a decision differs: what its scheduler may have seen, tried until one visibility agrees.
+"""Explains why a decision differs: tries what the scheduler may have seen until one agrees.
 
 A recording has the time at which a decision was written, but neither what its scheduler had seen by
 then nor the order of decisions about pods that were bound within a second of each other.

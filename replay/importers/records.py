@@ -1,4 +1,4 @@
-"""What every importer declares and makes: its format, a header, numbered records, and issues."""
+"""The base of every importer: its format, a header, numbered records, and issues."""
 
 from __future__ import annotations
 

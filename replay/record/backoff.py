@@ -1,4 +1,4 @@
-"""How long to wait before a request is repeated: exponential back-off, and Retry-After.
+"""Computes the wait before a request is repeated: exponential backoff, and Retry-After.
 
 Source: kubernetes v1.34 client-go tools/cache/reflector.go (NewReflectorWithOptions: 800 ms, 30 s,
 factor 2, jitter 1, reset after 2 min), apimachinery pkg/util/wait/backoff.go

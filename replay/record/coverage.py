@@ -1,4 +1,4 @@
-"""What a recording covers, and what a replay lacks of the rest.
+"""Determines what a recording covers, and what a replay lacks without the rest.
 
 A user with rights in some namespaces only records these; kinds of the cluster scope are recorded
 where they are allowed. Each kind that is missing has an effect on a replay, and a note names it.

@@ -1,4 +1,4 @@
-"""What the sections of the report are made of: charts, a table, and queries of the run's tables.
+"""The parts of a section of the report: charts, a table, and queries of the run's tables.
 
 Charts are options of Apache ECharts as plain JSON. A text that begins with "@" names a formatter of
 assets/page.js: "@duration" for simulated seconds, "@wall" for ns, "@percent", "@count".

@@ -1,1 +1,1 @@
-"""What a replay leaves behind: run directory, decision log, summary."""
+"""The results of a replay: run directory, decision log, summary."""

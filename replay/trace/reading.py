@@ -1,4 +1,4 @@
-"""How much of a trace's files has been read, for progress bars.
+"""Counts how much of a trace's files has been read, for progress bars.
 
 Importers open files in many places, and a file is read while the replay continues. So one watcher
 holds for the process, as the bounds do, for as long as `watched` is entered.

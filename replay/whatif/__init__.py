@@ -1,1 +1,1 @@
-"""What-if: figures of runs, checks of them, two runs compared, and grids of runs."""
+"""Compares what-if runs: their figures, checks of these, two runs, and grids of runs."""

@@ -1,4 +1,4 @@
-"""Why two runs differ about an object: what of it, of its node and of its controller is different.
+"""Explains why two runs differ about an object: differences of it, its node and its controller.
 
 Both runs' objects are rebuilt up to the first difference. Nothing is guessed: a sentence names a
 value that differs at that moment, and where none does, there is no sentence.

@@ -1,4 +1,4 @@
-"""How full the nodes of a run were over its time, from its history alone.
+"""Measures how full the nodes of a run were over its time, from its history alone.
 
 Nothing here depends on what a scheduler says of itself. A value is what it is at the end of an
 instant and holds until the next one, so that integrals over time are exact sums of integers.

@@ -1,4 +1,4 @@
-"""Which nodes can go: those that each point of a sweep removes, and the checks that fail there."""
+"""Finds removable nodes: those that each point of a sweep removes, and the checks that fail."""
 
 from __future__ import annotations
 

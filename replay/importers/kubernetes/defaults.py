@@ -1,4 +1,4 @@
-"""What an API server fills into a manifest of a new object.
+"""Fills in the defaults that an API server adds to the manifest of a new object.
 
 Only fields that a replay reads or shows. The template of a workload stays as it is: its pods are
 filled in when they are created.

@@ -1,4 +1,4 @@
-"""What an API server refuses in the manifest of an object, so that nothing of it is applied.
+"""Rejects manifests that an API server would reject, so that nothing of them is applied.
 
 Only what is often wrong and what a replay would otherwise answer wrongly: `refuse_invalid` looks at
 the manifest alone, `refuse_change` at what it changes of an object that exists. In a pod that a

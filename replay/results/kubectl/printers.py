@@ -1,4 +1,4 @@
-"""How `get` prints objects: tables, whole objects, names, templates."""
+"""Prints objects for `get`: tables, whole objects, names, templates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How large a run grows: one warning, with an estimate, while it can still be begun otherwise.
+"""Warns once, with an estimate, that a run grows large, while a restart still costs little.
 
 Pods that are tried again and again make spans at each attempt: a small trace may fill a disk.
 """

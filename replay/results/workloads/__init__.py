@@ -1,1 +1,1 @@
-"""Whether each workload was whole: its desired and ready pods, and its disruption budgets."""
+"""Judges each workload over a run: its desired and ready pods, and its disruption budgets."""

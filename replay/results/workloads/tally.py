@@ -1,4 +1,4 @@
-"""Whether each workload was whole: its ready pods against the desired ones and against its budgets.
+"""Counts each workload's ready pods against the desired ones and against its budgets.
 
 A workload is a Deployment, a StatefulSet, a DaemonSet, a Job, a ReplicationController, or a
 ReplicaSet without a controller in the run. Its desired and ready pods are those of kubectl's READY

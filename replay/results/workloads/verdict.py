@@ -1,4 +1,4 @@
-"""How whole a workload was over a run: the times below a number of pods, and the verdict."""
+"""Judges a workload over a run: the times below a number of pods, and the verdict."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which disruption budgets cover which pods: an index by namespace and selector."""
+"""Finds the disruption budgets that cover a pod: an index by namespace and selector."""
 
 from __future__ import annotations
 

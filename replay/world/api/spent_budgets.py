@@ -1,4 +1,4 @@
-"""Whether a disruption budget allows the deletion of a victim of preemption.
+"""Determines whether a disruption budget allows the deletion of a victim of preemption.
 
 A budget's status says how many disruptions it allows. Preemption deletes pods without asking it, so
 that the deletions since that status are counted here: one that exceeds what the status allows

@@ -1,4 +1,4 @@
-"""How containers end: with their pod, by themselves, or killed by the kernel alone.
+"""Ends containers: with their pod, by themselves, or by the kernel, after which they restart.
 
 A pod's containers exit together, when they have run for the pod's service time. A container that
 the kernel kills ends alone and is restarted alone, after a backoff of its own, as its pod's

@@ -1,4 +1,4 @@
-"""What a kubelet observes of a node's memory, its disk and its pods, as messages.
+"""Builds the messages of what a kubelet observes of a node's memory, its disk and its pods.
 
 Where a pod's usage is not known by container, its containers share it by their memory requests.
 """

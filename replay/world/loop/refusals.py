@@ -1,4 +1,4 @@
-"""Which decisions of a scheduler are refused, with the API server's message, and for whose mistake.
+"""Refuses decisions that the API server would reject, and names a mistake of the scheduler.
 
 A decision is held against the cluster as it is when the decision is carried out. It is the
 scheduler's mistake where what it had been sent when it decided already ruled it out. Otherwise

@@ -1,1 +1,1 @@
-"""What an API server does to a new pod: it fills in defaults, and admits or refuses it."""
+"""Admission of new pods, as in an API server: fills in defaults, and admits or rejects the pod."""

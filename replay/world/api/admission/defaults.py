@@ -1,4 +1,4 @@
-"""What an API server fills into a new pod before any plugin of admission sees it, and after.
+"""Fills in the defaults of a new pod, before the admission plugins and after them.
 
 Only the fields that something here reads or shows. Pods of a recording or of a list of a cluster's
 objects have all of this; the template of a workload has not: requests come from limits in the pod

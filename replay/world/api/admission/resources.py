@@ -1,4 +1,4 @@
-"""What a pod's containers request, or may use, together, as exact quantities.
+"""Sums up the requests or limits of a pod's containers, as exact quantities.
 
 The rule of the sum is that of services/kube/requests.py, whose own sums are bounded integers;
 admission compares and prints quantities.

@@ -1,4 +1,4 @@
-"""Which daemon pods a rolling update of a DaemonSet replaces next: the rules, node by node.
+"""Selects the daemon pods that a rolling update of a DaemonSet replaces next, node by node.
 
 Without a surge an old pod is deleted first, as many at once as may be unavailable; an old pod that
 is not available is deleted in any case. With a surge a node gets its new pod beside the old one,

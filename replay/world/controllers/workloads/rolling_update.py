@@ -1,4 +1,4 @@
-"""How many replicas each ReplicaSet of a Deployment gets next: the rules of a rollout.
+"""Computes the next sizes of a Deployment's ReplicaSets: the rules of a rollout.
 
 One step at a time, as the Deployment controller takes them: it changes sizes, the ReplicaSets
 follow, and it looks again. A rolling update first lets the ReplicaSet of the current template grow,
