@@ -37,7 +37,7 @@ from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.results.spans.rounds import synchronize_attributes
 from replay.results.summary.summary import Summary, summarize
 from replay.results.summary.tally import Tally
-from replay.rule_versions import rules_of
+from replay.rule_versions import NEWEST_RULES, rules_of
 from replay.sessions import Services, open_services
 from replay.settings import SMALL_RECORDS, ReplaySettings
 from replay.world.ahead.look_ahead import LookAhead
@@ -223,8 +223,9 @@ def _fitted(
     rules = rules_of(recorded)
     if settings.rules or not rules:
         return settings
+    span = "" if rules == NEWEST_RULES else f", the default before {NEWEST_RULES}"
     announce(
-        f"Rules: {rules}, since the trace is of Kubernetes {recorded} (--rules chooses others)."
+        f"Rules: {rules}{span}: the trace is of Kubernetes {recorded} (--rules chooses others)."
     )
     return replace(settings, default_rules=rules)
 
