@@ -8,7 +8,7 @@ from services.kube.devices import Device, SelectorError
 
 
 class DeviceSelectors:
-    """Which devices meet expressions; a result is kept for as long as the device is there.
+    """Evaluates expressions on devices; a result is kept while the device exists.
 
     multiple: whether `device.allowMultipleAllocations` is declared (DRAConsumableCapacity).
     `evaluations` counts how often an expression was evaluated.

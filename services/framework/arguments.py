@@ -15,7 +15,7 @@ from services.typed import Read
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arguments:
-    """What a plugin's pluginConfig is read as.
+    """The types and defaults by which a plugin's pluginConfig is read.
 
     kind: the class of the file's fields; what `checked` makes of it is passed to the plugin, unless
     it is None. names: fields with another name in the file, by class and name. hooks: what reads

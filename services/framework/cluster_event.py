@@ -30,7 +30,7 @@ NODE = "Node"
 
 
 class ActionType(IntFlag):
-    """What happened to an object, as flags; UPDATE has the flags of all narrower updates."""
+    """The kind of a change of an object, as flags; UPDATE has the flags of all narrower updates."""
 
     ADD = 1
     DELETE = 2

@@ -45,7 +45,7 @@ D = TypeVar("D")
 
 
 class Scope(Enum):
-    """What a verdict follows from beside the pod: the node, its pods too, or all nodes and pods."""
+    """The inputs of a verdict beside the pod: the node, its pods as well, or all nodes and pods."""
 
     NODE = "node"
     PODS = "pods"
@@ -53,7 +53,7 @@ class Scope(Enum):
 
 
 class Normalization(Enum):
-    """How raw scores become 0 to 100 over the feasible nodes.
+    """The way in which raw scores are scaled to 0 to 100 over the feasible nodes.
 
     NONE: they are on that scale. HIGHEST: the highest becomes 100. REVERSE: it becomes 0. One
     compiled kernel scales and adds all scores of these kinds. OWN: the plugin's `normalize` does.
@@ -108,7 +108,7 @@ class ClaimsPlugin(Plugin, ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedClaims:
-    """What a binding changes; `failure` is how Reserve or PreBind fails, None where neither does.
+    """The changes of a binding; `failure` is the failure of Reserve or PreBind, None without one.
 
     in_binding: PreBind is what fails.
     """
@@ -149,7 +149,7 @@ class QueueSortPlugin(Plugin, ABC):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreFiltered(Generic[D]):
-    """What a plugin made of the pod: data for its filter, or a refusal of the whole pod.
+    """A result of PreFilter: data for the plugin's filter, or a refusal of the whole pod.
 
     `node_names` are the only nodes that may fit; None leaves all.
     """
@@ -179,7 +179,7 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
 
     @property
     def unprepared_text(self) -> str:
-        """How its Filter fails where PreFilter is switched off."""
+        """The error of its Filter where a profile disables its PreFilter."""
         return f'error reading "PreFilter{self.name}" from cycleState: not found'
 
     @abstractmethod

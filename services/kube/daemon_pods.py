@@ -25,7 +25,7 @@ _OF_THE_HOST = (taints.NETWORK_UNAVAILABLE, TaintEffect.NO_SCHEDULE)
 
 
 class ShouldRun(Enum):
-    """Whether a DaemonSet's pod should run on a node.
+    """The decision whether a DaemonSet's pod should run on a node.
 
     CONTINUE: a pod that is there should continue running, and none should be started.
     """

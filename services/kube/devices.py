@@ -50,7 +50,7 @@ AttributeValue = bool | int | str | Version | None
 
 
 class AllocationMode(Enum):
-    """How many devices a request wants."""
+    """The number of devices that a request wants: a count, or all."""
 
     EXACT_COUNT = "ExactCount"
     ALL = "All"
@@ -58,7 +58,7 @@ class AllocationMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPolicy:
-    """What one claim may consume of a capacity: `values` in ascending order, or from `low` on.
+    """The amounts of a capacity that a claim may consume: `values`, ascending, or from `low` on.
 
     default: for requests without an amount. low, high, step: of the valid range; None: no range, no
     bound, any amount. `has_range` says whether there is a range at all.
@@ -114,7 +114,7 @@ class DeviceToleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChoice:
-    """Which nodes reach something: one by name, those of a selector, or all."""
+    """The nodes that can access a device or a pool: one by name, those of a selector, or all."""
 
     node_name: str = ""
     selector: NodeSelector | None = None
@@ -201,7 +201,7 @@ class DeviceClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestDetail:
-    """What an exact request or one alternative wants.
+    """The devices that an exact request or one alternative wants.
 
     mode: "ExactCount", "All", or a word that is not known. admin_access: None where it is not set.
     capacity: requested amounts by name; None where the request has no capacities.
@@ -231,7 +231,7 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceConstraint:
-    """What must hold across devices of `requests` (all of the claim where empty)."""
+    """A constraint across the devices of `requests`; if empty, across all of the claim."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -248,7 +248,7 @@ class ClaimConfiguration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimSpec:
-    """What a claim requests."""
+    """The spec of a claim."""
 
     requests: tuple[DeviceRequest, ...] = ()
     constraints: tuple[DeviceConstraint, ...] = ()
@@ -296,7 +296,7 @@ class AllocatedConfiguration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """What a claim has: devices in the order of its requests; without a selector, on every node."""
+    """A claim's devices, in the order of its requests; without a selector, usable on every node."""
 
     devices: tuple[AllocatedDevice, ...] = ()
     config: tuple[AllocatedConfiguration, ...] = ()
@@ -316,7 +316,7 @@ class Consumer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCondition:
-    """What a driver reports of one device of a claim."""
+    """A condition that a driver reports about one device of a claim."""
 
     device: DeviceId
     type: str
@@ -359,7 +359,7 @@ class ResourceClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimChanges:
-    """What a binding changes of a pod's claims; `claims` and `created` are as they are then.
+    """The changes of a pod's claims by a binding; `claims` and `created` are as they are after it.
 
     mappings: for each container and extended resource the request of `created` that serves it.
     waits: whether drivers have to make devices ready before the pod is bound.

@@ -117,7 +117,7 @@ class PodClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PodSpec:
-    """What a pod requests; compared by identity, since the codec interns it.
+    """The spec of a pod; compared by identity, since the codec interns it.
 
     `resources` are pod-level requests, None if the pod has none.
     `node_selector` is a mapping of labels that a node must have. `volumes` are those that a
@@ -168,7 +168,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:
-    """Who made an object; `controller` marks the one that manages it."""
+    """An owner of an object; `controller` marks the one that manages it."""
 
     kind: str
     name: str

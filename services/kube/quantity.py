@@ -40,7 +40,7 @@ class QuantityError(ValueError):
 
 
 class Format(Enum):
-    """How a quantity prints: "1Gi", "1G" or "1e9"."""
+    """The format of a quantity: "1Gi", "1G" or "1e9"."""
 
     BINARY_SI = "BinarySI"
     DECIMAL_SI = "DecimalSI"

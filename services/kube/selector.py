@@ -25,7 +25,7 @@ _INT64_LIMIT = 2**63
 
 
 class Operator(Enum):
-    """How a requirement compares a label with its values."""
+    """The operator by which a requirement compares a label with its values."""
 
     IN = "In"
     NOT_IN = "NotIn"
@@ -245,14 +245,14 @@ class PodAffinity:
 
 
 class UnsatisfiableAction(Enum):
-    """What a constraint does to a node that would break it."""
+    """The effect of a spread constraint on a node that would violate it."""
 
     DO_NOT_SCHEDULE = "DoNotSchedule"
     SCHEDULE_ANYWAY = "ScheduleAnyway"
 
 
 class NodeInclusionPolicy(Enum):
-    """Whether nodes that would refuse the pod anyway are left out of the count."""
+    """Whether a spread constraint counts the nodes that the pod could not use anyway."""
 
     HONOR = "Honor"
     IGNORE = "Ignore"

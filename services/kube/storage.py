@@ -25,7 +25,7 @@ ZONE_DELIMITER = "__"
 
 
 class VolumeMode(Enum):
-    """How a volume is used."""
+    """The mode of a volume: a file system or a block device."""
 
     FILESYSTEM = "Filesystem"
     BLOCK = "Block"

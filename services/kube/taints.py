@@ -27,7 +27,7 @@ Source: kubernetes v1.35 pkg/features, TaintTolerationComparisonOperators (alpha
 
 
 class TaintEffect(Enum):
-    """What a taint does to pods that do not tolerate it."""
+    """The effect of a taint on pods that do not tolerate it."""
 
     NO_SCHEDULE = "NoSchedule"
     PREFER_NO_SCHEDULE = "PreferNoSchedule"
@@ -54,7 +54,7 @@ CORDON = Taint(key=UNSCHEDULABLE, effect=TaintEffect.NO_SCHEDULE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
-    """What a pod puts up with.
+    """A toleration of a pod.
 
     An empty `key` with operator "Exists" means every taint; an empty operator means "Equal"; one of
     UNSERVED_OPERATORS tolerates nothing. `effect` None means every effect. `seconds` bounds how

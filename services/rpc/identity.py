@@ -40,7 +40,7 @@ _HEALTH = "grpc.health.v1.Health"
 
 
 class Use(Enum):
-    """What a method does with a session."""
+    """The right that a method requires on a session."""
 
     OPEN = "ask"
     LOOK = "look at"
@@ -133,7 +133,7 @@ def _texts(shown: Mapping[str, Iterable[bytes]], kind: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How a service finds the names of its callers, and what they may do."""
+    """The access policy of a service: how it names its callers, and their rights."""
 
     identify: Identify
     rights: Rights

@@ -20,7 +20,7 @@ from services.telemetry.logs import LEVELS, LogFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """Where and how a service listens; `address` is host:port, port 0 takes a free one.
+    """The options of a listening service; `address` is host:port, port 0 takes a free one.
 
     `access` has the TLS files and who may call; with `insecure` callers without an identity may
     reach the service from other machines. `reflects` is None for reflection without TLS only.

@@ -109,7 +109,7 @@ def process() -> Iterator[Metric]:
 
 
 class _Scrape:
-    """What prometheus-client writes: a registry of one scrape."""
+    """A registry of one scrape, which prometheus-client writes."""
 
     def __init__(self, collect: Collect) -> None:
         self.collect = collect

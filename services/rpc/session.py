@@ -28,7 +28,7 @@ Core = TypeVar("Core")
 
 @dataclass(slots=True)
 class HeldObjects:
-    """What a session holds: `objects`, and an estimate of their `size` in bytes.
+    """The objects of a session: their number, and an estimate of their `size` in bytes.
 
     A request counts with its size as far as the number of objects has grown by it.
     """

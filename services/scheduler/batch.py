@@ -58,7 +58,7 @@ class BatchEntry(NamedTuple):
 
 
 class QueueAnswer(NamedTuple):
-    """What follows from a batch for the queue.
+    """The queue's response to a batch.
 
     `heads` are the pods that are next, in order, and `wakeup_ns` is when another one may be.
     `taken_back` are the batch's decisions that the queue did not accept. `exchange_ns` is the wall

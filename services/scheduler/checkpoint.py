@@ -56,7 +56,7 @@ class _SavedDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SavedState:
-    """What of a session names pods by their places."""
+    """The part of a saved session that refers to pods by their index."""
 
     snapshot: _SavedSnapshot
     scheduler: SchedulerState

@@ -12,7 +12,7 @@ class TelemetryError(ValueError):
 
 
 class Signal(Enum):
-    """What is exported; the value is its part in the names of variables."""
+    """A kind of exported telemetry; the value is its part of the names of variables."""
 
     TRACES = "TRACES"
     METRICS = "METRICS"
@@ -20,7 +20,7 @@ class Signal(Enum):
 
 
 class Protocol(Enum):
-    """How OTLP is sent."""
+    """The transport of OTLP."""
 
     GRPC = "grpc"
     HTTP = "http/protobuf"
@@ -28,7 +28,7 @@ class Protocol(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
-    """Where a signal is sent; the exporters read the other variables themselves."""
+    """The collector of a signal; the exporters read the other variables themselves."""
 
     endpoint: str
     protocol: Protocol

@@ -27,7 +27,7 @@ _SEVERITIES = {"WARNING": "WARN", "CRITICAL": "FATAL"}
 
 
 class LogFormat(Enum):
-    """How a log is written to standard error."""
+    """The format of a log on standard error."""
 
     TEXT = "text"
     JSON = "json"

@@ -28,7 +28,7 @@ class SpanContext(NamedTuple):
 
 
 class SpanKind(IntEnum):
-    """What a span is to its parent; numbers are those of opentelemetry-proto 1.5, Span.SpanKind."""
+    """The kind of a span, by the numbers of opentelemetry-proto 1.5, Span.SpanKind."""
 
     INTERNAL = 1
     SERVER = 2
@@ -66,12 +66,12 @@ class Delivery:
 
     @property
     def lost(self) -> int:
-        """How many spans were not delivered; a run with any has failed."""
+        """The number of spans that were not delivered; a run with any has failed."""
         return self.ended - self.delivered
 
 
 class SinkPosition(NamedTuple):
-    """Where a sink stands: spans ended and delivered, and the first problem."""
+    """The progress of a sink: spans ended and delivered, and the first problem."""
 
     ended: int
     delivered: int
@@ -79,7 +79,7 @@ class SinkPosition(NamedTuple):
 
 
 class SpanSink(Protocol):
-    """Where spans go. A sink may make its caller wait, and reports every lost span."""
+    """Receives spans. A sink may make its caller wait, and reports every lost span."""
 
     def end(self, span: Span) -> None:
         """Deliver a span that has ended, now or later."""

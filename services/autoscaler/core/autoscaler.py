@@ -81,7 +81,7 @@ class Gone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AutoscalerState:
-    """What an autoscaler keeps between instants, beside the objects that it has received."""
+    """The state of an autoscaler between instants, beside the objects that it has received."""
 
     has_scanned: bool
     last_scale_up_ns: int
@@ -105,7 +105,7 @@ class AutoscalerState:
 
 @dataclass(slots=True)
 class _Scan:
-    """What one scan passes from step to step."""
+    """The state that one scan passes from step to step."""
 
     now: Now
     report: ScanReport

@@ -22,7 +22,7 @@ _CORE_MILLI = 1000
 
 @dataclass(slots=True, kw_only=True)
 class NodeResources:
-    """What nodes have, by resource (cores, bytes, or GPUs of a type), and by group once seen."""
+    """The resources of nodes (cores, bytes, GPUs by type); cached by group."""
 
     cloud: Cloud
     by_group: dict[str, Mapping[str, int]] = field(default_factory=dict)

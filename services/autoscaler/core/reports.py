@@ -17,7 +17,7 @@ from services.autoscaler.core.scale_down.utilization import Utilization
 
 
 class ScaleUpResult(Enum):
-    """How a scale-up went."""
+    """The result of a scale-up."""
 
     SUCCESSFUL = "Successful"
     ERROR = "Error"
@@ -29,7 +29,7 @@ class ScaleUpResult(Enum):
 
 
 class ScaleDownResult(Enum):
-    """How a scale-down went."""
+    """The result of a scale-down."""
 
     ERROR = "Error"
     NO_NODE_DELETED = "NoNodeDeleted"
@@ -40,7 +40,7 @@ class ScaleDownResult(Enum):
 
 
 class Stopped(Enum):
-    """Why a scan ended early."""
+    """The reason for which a scan ended early."""
 
     UNHEALTHY = "unhealthy"
     FIXED_GROUP_SIZE = "fixed_group_size"
@@ -71,7 +71,7 @@ class RemainingPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpReport:
-    """How a scale-up went; pods by key: those that triggered it, and those that wait for the next.
+    """A scale-up: its result, the pods (by key) that triggered it, and those left for the next one.
 
     `failed_groups` are those whose increase was refused.
     """

@@ -70,7 +70,7 @@ class PodUsage:
 
 
 class FsMeasure(Flag):
-    """Which parts of a pod count towards its usage of a file system."""
+    """The parts of a pod that count towards its usage of a file system."""
 
     NOTHING = 0
     ROOTFS = auto()
@@ -111,7 +111,7 @@ def _measured(pod: EvictionPod, usage: PodUsage, measure: FsMeasure) -> Iterator
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """What is `available` of `capacity` (bytes, inodes or pids) under a signal.
+    """The observed values of a signal: `available` of `capacity` (bytes, inodes or pids).
 
     `time_ns` is when it was measured, None if that is not reported, which counts as new.
     """
@@ -238,7 +238,7 @@ _EVERYTHING = FsMeasure.ROOTFS | FsMeasure.LOGS | FsMeasure.LOCAL_VOLUMES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GarbageCollection:
-    """What is collected: dead containers, then unused images, or neither."""
+    """The garbage collection of a step: dead containers, then unused images, or neither."""
 
     containers: bool = False
     images: bool = False

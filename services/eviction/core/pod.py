@@ -70,7 +70,7 @@ class EvictionVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionPod:
-    """What eviction reads of a pod; `priority` is spec.priority, 0 if absent.
+    """The fields of a pod that eviction reads; `priority` is spec.priority, 0 if absent.
 
     `termination_grace_s` is spec.terminationGracePeriodSeconds, None if absent; `qos_class` is
     status.qosClass, "" if absent.

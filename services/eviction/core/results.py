@@ -97,7 +97,7 @@ class NodeEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAdmitResult:
-    """Whether the kubelet admits a pod; `reason` and `message` are empty where it does.
+    """The result of admitting a pod; `reason` and `message` are empty if it is admitted.
 
     Source: kubernetes v1.32 pkg/kubelet/lifecycle/interfaces.go, PodAdmitResult.
     """

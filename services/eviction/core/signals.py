@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 
 class Signal(Enum):
-    """What a threshold observes, by the name that the kubelet's configuration uses."""
+    """An eviction signal, by the name that the kubelet's configuration uses."""
 
     MEMORY_AVAILABLE = "memory.available"
     ALLOCATABLE_MEMORY_AVAILABLE = "allocatableMemory.available"
@@ -42,7 +42,7 @@ class Signal(Enum):
 
 
 class StarvedResource(Enum):
-    """What pods are ranked by, by the name that messages and events use."""
+    """The resource whose usage ranks pods, by the name that messages and events use."""
 
     MEMORY = "memory"
     EPHEMERAL_STORAGE = "ephemeral-storage"

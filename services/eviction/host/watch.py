@@ -50,7 +50,7 @@ from services.terminal import json_text, one_line
 
 
 class WakeReason(Enum):
-    """Why a step was taken."""
+    """The reason for a step."""
 
     INTERVAL = "interval"
     NOTIFICATION = "notification"
@@ -79,7 +79,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
-    """What is watched: the group that holds all pods, and file systems by a path on each.
+    """The watched control group, which holds all pods, and the file systems, by a path on each.
 
     `api_pods` are pods as the API server has them (see running_pods). Without `act` no process is
     killed.

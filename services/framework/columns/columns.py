@@ -213,7 +213,7 @@ class LogReader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RowLayout:
-    """Which row and column of a snapshot is whose, so that a restored one numbers them equally.
+    """The owners of a snapshot's rows and columns, so that a restored one numbers them equally.
 
     `rows` are (node name, row), in the order in which they were taken. `free` are the rows to take
     next, the last one first; `used` counts those ever taken.

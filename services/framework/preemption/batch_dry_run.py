@@ -56,7 +56,7 @@ class Bound(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """What a filter requires of rows, where that is only the number of pods of certain classes.
+    """The bounds that a filter puts on the number of pods of certain classes, by row.
 
     room: int64[rows, bounds], how many more each bound admits beside the pending pod, which fits
     where none is below 0; of one that `asks_for` pods, how many fewer. counted: bool[rows, bounds],
@@ -77,7 +77,7 @@ class Filter(Protocol):
 
 
 class WantedAmounts(Protocol):
-    """What a pod requests: int64 amounts, and the columns of these resources."""
+    """The requests of a pod: int64 amounts, and the columns of these resources."""
 
     @property
     def columns(self) -> Int64s:
@@ -426,7 +426,7 @@ class BatchDryRunResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidateSampling:
-    """How many candidates suffice: `percentage` (0 to 100) of the nodes, and at least `absolute`.
+    """The number of candidates to find: `percentage` (0 to 100) of the nodes, at least `absolute`.
 
     One of them at least must spare all budgets; without any such, all nodes are tried.
     Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,

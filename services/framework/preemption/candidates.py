@@ -197,7 +197,7 @@ TieBreak = Callable[[Sequence[str]], str]
 
 
 class DecidedBy(StrEnum):
-    """What decided the choice of a node: a member of the contract's PreemptionCriterion."""
+    """The criterion that decided between candidates, one of the contract's PreemptionCriterion."""
 
     ONLY_CANDIDATE = auto()
     NO_VICTIMS = auto()
@@ -211,7 +211,7 @@ class DecidedBy(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Criteria:
-    """What a candidate is judged by.
+    """The criteria by which candidates are compared.
 
     `sum_priorities` adds 2^31 to each priority. `earliest_start_ns` is the earliest start among
     the victims of the highest priority, in ns since the Unix epoch.

@@ -73,7 +73,7 @@ class Nomination:
 
 
 class Cause(Enum):
-    """Why preemption cannot help."""
+    """The reason for which preemption cannot help."""
 
     NOT_ELIGIBLE = "not eligible"
     NO_NODES = "no nodes"

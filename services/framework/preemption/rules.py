@@ -121,7 +121,7 @@ V1_16 = PreemptionRules(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AfterRefusal:
-    """What the scheduler does after the world refused a step of a preemption.
+    """The scheduler's reaction when the API server refuses a step of a preemption.
 
     `forget_nomination` takes the nomination back from the queue; the status is never changed
     back. `activate` moves the pod to activeQ at once, since no victim's deletion may ever wake it.

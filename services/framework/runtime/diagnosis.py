@@ -25,7 +25,7 @@ NO_NODES_TEXT = "no nodes available to schedule pods"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreFilterOutcome:
-    """What PreFilter leaves: a `refusal` of the whole pod, or the only `node_names` to evaluate.
+    """The merged result of PreFilter: a `refusal` of the pod, or the only `node_names` to evaluate.
 
     Without either, all nodes are evaluated. `plugins` are those that named the nodes.
     """
@@ -80,7 +80,7 @@ def _listed(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class StatusCount:
-    """How many nodes got one status."""
+    """The number of nodes with one status."""
 
     status: Status
     count: int

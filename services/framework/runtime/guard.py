@@ -47,7 +47,7 @@ class PluginFailed(Exception):  # noqa: N818 - an outcome of a cycle, as in upst
 
 
 class _Failures:
-    """What a plugin raised where there was no cycle to end; `lasting` ends every later cycle."""
+    """Failures of a plugin outside a scheduling cycle; `lasting` ends every later cycle."""
 
     def __init__(self) -> None:
         self.lasting: PluginFailed | None = None

@@ -399,7 +399,7 @@ class EquivalenceClass:
 
 
 class NodeRefusers:
-    """Who refuses a row for what its node alone is; shared by the classes that differ elsewhere.
+    """The first refusing filter of each row, of those with Scope.NODE; shared between classes.
 
     refuser, codes: as in an EquivalenceClass. names: the nodes that PreFilter lets be evaluated.
     """
@@ -554,7 +554,7 @@ class Totals:
 
 
 class NodeTotals:
-    """What rows are worth by their nodes alone; shared by the classes that differ elsewhere.
+    """The scores of rows by plugins with Scope.NODE, added up; shared between classes.
 
     totals: int64[nodes], `base` and the weighted scores.
     """
@@ -700,7 +700,7 @@ class _Scores:
 
 
 class _Source(Protocol):
-    """What is merged by row; `all_stale` grows where rows have changed that no log names."""
+    """A column to merge by row; `all_stale` grows when rows have changed that no log names."""
 
     all_stale: int
 
@@ -755,7 +755,7 @@ _REFUSALS_MAX = 16
 
 
 class CachedAttempt:
-    """What attempts of one class have in common, with the pods nominated to each row.
+    """The state that attempts of one class share, with the pods nominated to each row.
 
     Valid for a pod after its `sync`.
 
@@ -1256,7 +1256,7 @@ _STALE = object()
 
 
 class Scratch:
-    """Where a plugin writes what nobody keeps; its columns use it by turns."""
+    """A buffer for a plugin's results that are not kept; its columns use it in turn."""
 
     __slots__ = ("_values",)
 
@@ -1411,7 +1411,7 @@ class ScoreColumn(PluginColumn):
 
 
 class PluginColumns:
-    """What equivalence classes share, by weak references: columns, and merged columns."""
+    """The columns and merged columns that equivalence classes share, by weak references."""
 
     __slots__ = ("_filters", "_merged", "_scores", "_scratch", "_snapshot")
 

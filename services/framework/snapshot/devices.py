@@ -34,7 +34,7 @@ Amounts = dict[str, int]
 
 @dataclass(slots=True)
 class InUse:
-    """What allocated claims have.
+    """The devices and capacities in use by allocated claims.
 
     devices: those that one claim each has, with the number of claims. shared: those that claims
     share, with the number of shares, and `consumed`, the taken amounts of their capacities.

@@ -28,7 +28,7 @@ _FREE = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PodClass:
-    """What other pods can see of a pod; `spec` is None where it has no pod affinity of its own."""
+    """The fields of a pod that affect other pods; `spec` is None if it has no pod affinity."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -178,7 +178,7 @@ _FIRST = 64
 
 
 class ClassWeights:
-    """What a pod of each class counts, computed once per class; 0 unless it is a candidate."""
+    """The weight of a pod of each class, computed once per class; 0 unless it is a candidate."""
 
     __slots__ = ("_candidates", "_classes", "_generation", "_weigh", "_weighed", "weights")
 

@@ -61,7 +61,7 @@ def waits_for_consumer(claim: PersistentVolumeClaim, catalog: Catalog) -> bool:
 
 
 class ClaimUses:
-    """How many pods on nodes use each claim, by "namespace/name"; kept while pods come and go.
+    """The number of pods on nodes that use each claim, by "namespace/name", updated with each pod.
 
     Claims that are made for one pod do not count.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, NodeInfo.updatePVCRefCounts.

@@ -30,7 +30,7 @@ from services.kube.storage import (
 
 
 class Provision(Enum):
-    """Whether a volume can be made."""
+    """The result of a check whether a volume can be provisioned."""
 
     POSSIBLE = "possible"
     IMPOSSIBLE = "impossible"
@@ -152,7 +152,7 @@ _VOLUME, _CLAIM = "volume", "claim"
 
 @dataclass(frozen=True, slots=True)
 class ReservedObject:
-    """What stood in the catalog before, and what was put there.
+    """The object that was in the catalog before a reservation, and the one that replaced it.
 
     They differ in a volume's claim, or in a claim's annotations, and in nothing else.
     """

@@ -49,7 +49,7 @@ class NameBackoff:
 
 
 class BackoffPolicy(ABC):
-    """When a version's backoffs end; most policies keep no state beside QueuedPodInfo."""
+    """Computes the end of backoffs by one version's rules; most keep no state but QueuedPodInfo."""
 
     __slots__ = ("_limits",)
 
@@ -213,7 +213,7 @@ _NEVER_NS = -1
 
 
 class FlushTicks:
-    """When each flush was last done, in ns, -1 for never; and when the next would move something.
+    """The times of the last flushes, ns, -1 for never; computes when the next one would move a pod.
 
     A leftover flush moves pods that have been unschedulable for longer than `max_unschedulable_ns`.
     """

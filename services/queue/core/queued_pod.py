@@ -128,7 +128,7 @@ class QueuedPod(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """Why a scheduling cycle failed: the plugins that refused the pod, or an error.
+    """The cause of a failed scheduling cycle: the plugins that refused the pod, or an error.
 
     `pending_plugins` are those that returned Pending: the pod waits for their own event (Permit,
     PreBind). `error` is a failure that no plugin decided.

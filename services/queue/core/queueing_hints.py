@@ -29,7 +29,7 @@ _CACHED_MAX = 4096
 
 
 class QueueingStrategy(Enum):
-    """Where an event sends an unschedulable pod.
+    """The way in which an event requeues an unschedulable pod.
 
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, queueingStrategy.
     """

@@ -49,7 +49,7 @@ _NO_EFFECT = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerConfiguration:
-    """What the file says; None if it says nothing and upstream has no default of its own.
+    """The fields of the file; None if a field is absent and upstream has no default for it.
 
     percentage_of_nodes_to_score: 0 to 100, 0 for the adaptive formula. initial_backoff_ns and
     max_backoff_ns are the queue's, None if the file leaves them out. disable_preemption is of

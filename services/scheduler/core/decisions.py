@@ -20,7 +20,7 @@ NOT_MEASURED: Mapping[str, int] = MappingProxyType({})
 
 
 class Stage(Enum):
-    """Which part of a decision the world refused to carry out."""
+    """The part of a decision that the simulation refused to carry out."""
 
     BIND = "bind"
     NOMINATE = "nominate"

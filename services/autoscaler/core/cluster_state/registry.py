@@ -69,7 +69,7 @@ class Unregistered:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterStateSnapshot:
-    """What a ClusterState keeps from scan to scan, beside backoffs; fields as there."""
+    """The state of a ClusterState between scans, without backoffs; the fields have its names."""
 
     requests: dict[str, ScaleUpRequest]
     listed: dict[str, tuple[Instance, ...]]
@@ -85,7 +85,7 @@ class ClusterStateSnapshot:
 
 @dataclass(slots=True, kw_only=True)
 class ClusterState:
-    """What is known of all groups; instances and requests by group, in the order of names."""
+    """The state of all node groups; instances and requests by group, in the order of names."""
 
     cloud: Cloud
     options: Options

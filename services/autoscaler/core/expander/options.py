@@ -42,7 +42,7 @@ class PodPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpanderContext:
-    """What expanders read beside the options.
+    """The input of expanders beside the options.
 
     priorities: the text of the priority expander's config map, None without one. cluster_nodes: the
     number of nodes in the cluster.

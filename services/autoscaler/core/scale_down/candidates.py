@@ -24,7 +24,7 @@ from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
 
 
 class Emptiness(NamedTuple):
-    """Whether nothing has to be moved off a node, and then whether a pod must complete."""
+    """Whether a node has no pods to move, and if so, whether a pod on it must complete first."""
 
     is_empty: bool
     waits: bool

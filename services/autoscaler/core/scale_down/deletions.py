@@ -24,7 +24,7 @@ from services.autoscaler.core.objects import ClusterNode, ClusterPod
 
 
 class Stage(Enum):
-    """What a deletion does next, in the order in which stages at one instant are taken."""
+    """The next stage of a deletion; stages at one instant are carried out in this order."""
 
     WAITING = "waiting"
     EVICTING = "evicting"
@@ -34,7 +34,7 @@ class Stage(Enum):
 
 
 class DeleteResult(Enum):
-    """How a deletion ended; the values are those of the vectors."""
+    """The result of a deletion; the values are those of the conformance vectors."""
 
     OK = "ok"
     FAILED_TO_EVICT = "failed_to_evict"

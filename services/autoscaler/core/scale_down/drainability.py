@@ -32,7 +32,7 @@ _REPLICATED = {"ReplicationController", "Job", "ReplicaSet", "StatefulSet"}
 
 
 class Blocking(Enum):
-    """Why a pod keeps its node; the values are upstream's names."""
+    """The reason for which a pod blocks the drain of its node, by upstream's names."""
 
     CONTROLLER_NOT_FOUND = "ControllerNotFound"
     MIN_REPLICAS_REACHED = "MinReplicasReached"
@@ -44,7 +44,7 @@ class Blocking(Enum):
 
 
 class Fate(Enum):
-    """What becomes of a pod that does not block."""
+    """The treatment of a pod that does not block the drain."""
 
     IGNORED = "ignored"
     MOVES = "moves"
@@ -72,7 +72,7 @@ class Controllers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draining:
-    """What the rules read beside the pod.
+    """The input of the rules beside the pod.
 
     `controllers` None: controllers are not asked for, as when a node counts as empty already.
     """

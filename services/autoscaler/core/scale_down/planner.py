@@ -48,7 +48,7 @@ from services.kube.time import SECOND_NS
 
 @dataclass(slots=True, kw_only=True)
 class Planner:
-    """What is unneeded and what is unremovable, from scan to scan; see the module.
+    """Keeps the unneeded and the unremovable nodes between scans; see the module.
 
     `emptiness`, `measured`, `moved` and `kept` only save work: without them, all is judged anew.
     """

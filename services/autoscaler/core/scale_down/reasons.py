@@ -12,7 +12,7 @@ from services.autoscaler.core.scale_down.drainability import Blocking
 
 
 class Reason(Enum):
-    """Why a node cannot go, or not yet."""
+    """The reason for which a node cannot be removed, or not yet."""
 
     SCALE_DOWN_DISABLED_ANNOTATION = "ScaleDownDisabledAnnotation"
     SCALE_DOWN_UNREADY_DISABLED = "ScaleDownUnreadyDisabled"
@@ -34,7 +34,7 @@ class Reason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unremovable:
-    """Why a node cannot go; `pod` is the key of the pod that blocks, and `why` its reason."""
+    """A node that cannot be removed; `pod` is the key of a pod that blocks it, `why` its reason."""
 
     reason: Reason
     pod: str = ""

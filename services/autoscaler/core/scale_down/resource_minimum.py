@@ -18,7 +18,7 @@ from services.kube.requests import CPU, MEMORY
 
 @dataclass(slots=True, kw_only=True)
 class ResourceMinimum:
-    """What the cluster may still lose, by resource."""
+    """The amount of each resource by which the cluster may still shrink."""
 
     node_resources: NodeResources
     spare: dict[str, int]

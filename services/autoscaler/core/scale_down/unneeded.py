@@ -74,7 +74,7 @@ class UnneededNodes:
 
 @dataclass(slots=True, kw_only=True)
 class MayGo:
-    """What decides which unneeded nodes may go at an instant; sizes count down as nodes may.
+    """Decides which unneeded nodes may be removed at an instant; `sizes` decrease with each node.
 
     `deletions` are the numbers of running deletions by group. `take_resources` takes a node off
     what the cluster may lose, and returns whether there was enough.

@@ -16,7 +16,7 @@ from services.typed import DataError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultPreemptionArgs:
-    """How many candidates are tried at least: a share of the nodes, % of 100, and a number."""
+    """The minimum of candidates to try: a percentage of the nodes, and an absolute number."""
 
     min_candidate_nodes_percentage: int = 10
     min_candidate_nodes_absolute: int = 100

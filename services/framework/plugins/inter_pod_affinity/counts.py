@@ -29,7 +29,7 @@ NOT_NEAR, NOT_AWAY, KEPT_AWAY = 1, 2, 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequiredTerms:
-    """What the verdicts about a pod follow from.
+    """The terms that the filter's verdicts about a pod depend on.
 
     `self_match` is set where the pod matches its own affinity, which admits the first such pod.
     `kept_away` are the numbers of the cluster's terms that it meets.

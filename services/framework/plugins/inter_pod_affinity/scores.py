@@ -21,7 +21,7 @@ from services.framework.snapshot.snapshot import Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preferences:
-    """What the scores of a pod follow from.
+    """The preferred terms that the scores of a pod depend on.
 
     `met` are the numbers of the cluster's terms that it meets: required ones count
     `hard_weight`, preferred ones what they say.

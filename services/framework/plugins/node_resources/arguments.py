@@ -31,7 +31,7 @@ DEFAULT_RESOURCES = (ResourceWeight(name="cpu"), ResourceWeight(name="memory"))
 
 
 class ScoringType(Enum):
-    """How NodeResourcesFit scores what is used."""
+    """The scoring strategy of NodeResourcesFit."""
 
     LEAST_ALLOCATED = "LeastAllocated"
     MOST_ALLOCATED = "MostAllocated"

@@ -81,7 +81,7 @@ class ScoredResources:
 
 
 class Amounts(Protocol):
-    """What nodes have and what is used of it: int64[nodes, resources] each."""
+    """The allocatable and the requested amounts of nodes: int64[nodes, resources] each."""
 
     @property
     def allocatable(self) -> Int64s: ...
@@ -150,7 +150,7 @@ _FIRST = {CPU: 0, MEMORY: 1, EPHEMERAL_STORAGE: 2}
 
 @dataclass(frozen=True, slots=True)
 class WantedResources:
-    """What a pod requests: names in reporting order, and (column, amount) of each."""
+    """The requests of a pod: names in reporting order, and (column, amount) of each."""
 
     names: tuple[str, ...]
     pairs: tuple[tuple[int, int], ...]

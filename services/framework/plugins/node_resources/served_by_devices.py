@@ -41,20 +41,20 @@ _BALANCE = NodeResourcesBalancedAllocationArgs()
 
 @dataclass(frozen=True, slots=True)
 class ServedResources(WantedResources):
-    """What a pod requests; `served` are the places of what devices may serve."""
+    """The requests of a pod; `served` are the indexes of those that devices may serve."""
 
     served: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
 class ServedShares(ScoredShares):
-    """What is scored; `served` are columns with the resources that devices may serve."""
+    """The scored resources; `served` are the columns and names of those that devices may serve."""
 
     served: tuple[tuple[int, str], ...] = ()
 
 
 class HeldAmounts(NamedTuple):
-    """What some nodes have and what is used of it: int64[n, resources] each."""
+    """The allocatable and the requested amounts of some nodes: int64[n, resources] each."""
 
     allocatable: Int64s
     requested: Int64s

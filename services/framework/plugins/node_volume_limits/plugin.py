@@ -37,7 +37,7 @@ _Like = tuple[str, ...] | None
 
 
 class _There(NamedTuple):
-    """What a node has: volumes of its pods, how many each driver holds and may hold."""
+    """The attached volumes of a node: its pods' volumes, their number by driver, and the limits."""
 
     held: _Held
     used: Mapping[str, int]

@@ -17,7 +17,7 @@ from services.typed import DataError, Reading
 
 
 class DefaultingType(Enum):
-    """Which constraints a pod without any has: upstream's own, or those listed."""
+    """The default constraints of a pod without any: upstream's own, or those listed."""
 
     SYSTEM = "System"
     LIST = "List"

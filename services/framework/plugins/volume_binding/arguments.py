@@ -16,7 +16,7 @@ from services.typed import DataError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeBindingArgs:
-    """How long a binding may wait for its volumes, s."""
+    """The arguments of VolumeBinding: how long a binding may wait for its volumes, s."""
 
     bind_timeout_seconds: int = 600
 

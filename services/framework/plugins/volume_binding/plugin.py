@@ -86,7 +86,7 @@ class PodClaims:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodVolumes:
-    """What a node has for a pod: volumes for claims, claims to make volumes for; or `code`."""
+    """A node's volumes for a pod: existing ones for claims, claims to provision; or `code`."""
 
     code: int = 0
     taken: tuple[tuple[PersistentVolume, PersistentVolumeClaim], ...] = ()

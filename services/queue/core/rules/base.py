@@ -102,7 +102,7 @@ class QueueParts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreEnqueueCheck:
-    """Which pods an event may move: those of at most a priority, and not the pod of one UID.
+    """Limits the pods that an event may move: by a maximum priority, and all but one UID.
 
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, PreEnqueueCheck;
     pkg/scheduler/eventhandlers.go, getLEPriorityPreCheck.
@@ -124,7 +124,7 @@ class PreEnqueueCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintState:
-    """What rules with queueing hints keep: see InFlightEvents.pods and events, QueueingHintMap."""
+    """State of rules with queueing hints: see InFlightEvents.pods and events, QueueingHintMap."""
 
     pods: tuple[tuple[str, int], ...] = ()
     events: tuple[ObjectEvent, ...] = ()

@@ -41,7 +41,7 @@ _SKIP = QueueingStrategy.SKIP
 
 
 class RulesV134(TransitionsV134):
-    """What v1.34 does with queueing hints and without."""
+    """The rules of v1.34, with queueing hints and without."""
 
     __slots__ = ()
 

@@ -73,7 +73,7 @@ EXTENDERS_PHASE = "Extenders"
 
 
 class Recorder:
-    """What a cycle leaves beside its result: its phases, and the verdicts that it read.
+    """Records a cycle's phases, and the verdicts that it read, beside its result.
 
     phases_ns: the time that each phase took by `stopwatch`, which returns ns of any clock; empty
     without one. PreFilter is a phase of the first attempt of an equivalence class, and of every

@@ -53,7 +53,7 @@ _INT64_LEAST = -(2**63)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExtenderTerms:
-    """What is agreed with an extender.
+    """The configuration of an extender, as the cycle uses it.
 
     `name` is where it is found. weight: of its scores. ignorable: whether its failures are passed
     over. managed_resources: it is called only for pods that request one of these; empty: for all.
@@ -85,7 +85,7 @@ def _named(container: Container) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterAnswer:
-    """Which nodes an extender lets pass, and why it does not let others, by node name.
+    """A filter response: the nodes that pass, and the reasons for others, by node name.
 
     Some nodes may have neither; the reasons may name nodes that it was not sent.
     """

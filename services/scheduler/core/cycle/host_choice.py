@@ -49,7 +49,7 @@ class NodeTotals(Protocol):
 
 
 class HostChoice(ABC):
-    """How a node is chosen; `refuser` is int8[nodes], 0 where the pod fits."""
+    """Chooses a node; `refuser` is int8[nodes], 0 where the pod fits."""
 
     __slots__ = ()
 

@@ -35,7 +35,7 @@ from services.scheduler.core.queueing.steps import (
 
 
 class SnapshotChange(Enum):
-    """What happens to the snapshot's own record of a pod."""
+    """The change of a pod in the snapshot."""
 
     NONE = "none"
     ADD = "add"
@@ -48,7 +48,7 @@ _NONE, _ADD, _UPDATE, _DELETE = SnapshotChange
 
 
 class PodEffects(NamedTuple):
-    """What a pod's event does: to the snapshot first, then to the queue, in order.
+    """The effects of a pod's event: on the snapshot first, then on the queue, in order.
 
     `snapshot` ADD confirms a pod that was assumed. `snapshot` DELETE and UPDATE concern the old
     pod. `replaced` is an old pod of another UID under the same name, which is deleted from the

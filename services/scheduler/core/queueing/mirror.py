@@ -34,7 +34,7 @@ from services.scheduler.core.queueing.steps import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueTraits:
-    """What a queue's version means for the scheduler.
+    """The properties of a queue's version that the scheduler depends on.
 
     handlers, catalog_events: what it receives for events of pods and nodes, and of other objects.
     renominates_from_status: a requeued pod's nomination becomes that of its status.

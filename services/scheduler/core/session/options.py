@@ -42,7 +42,7 @@ from services.scheduler.core.queueing.mirror import QueueTraits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerOptions:
-    """How a scheduler decides; `seed` keys the hash that breaks ties.
+    """The options of a scheduler; `seed` keys the hash that breaks ties.
 
     Without `profiles`, that of the rules is in force. `sampling` is the percentage of nodes to
     score where a profile has none of its own (0 adapts); None scores all nodes and tries all
