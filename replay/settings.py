@@ -40,7 +40,7 @@ _RECORDED = "recorded"
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Where a manifest has a setting: a field, or FIELD.KEY of a mapping; how it is written there.
+    """The place of a setting in a manifest: a field, or FIELD.KEY of a mapping; and its format.
 
     Without a value the manifest has `absent`, or nothing where that is None.
     """

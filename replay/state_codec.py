@@ -171,7 +171,7 @@ _Objects = list[tuple[object, object]]
 
 @dataclass(frozen=True, slots=True)
 class _Codec:
-    """How values of one annotation are written and read.
+    """Writes and reads the values of one annotation.
 
     is_plain: MessagePack writes them as they are, so that `write` may be left out.
     """

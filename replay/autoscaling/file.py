@@ -33,7 +33,7 @@ _SIZE_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodPrice:
-    """What pods' requests cost for an hour, for the expander "price"."""
+    """The hourly price of pods' requests, for the expander "price"."""
 
     core: float = 0.0
     gib: float = 0.0
@@ -41,7 +41,7 @@ class PodPrice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodesFile:
-    """Which nodes of the trace are in a group: those with all labels, and those of these names."""
+    """The nodes of the trace in a group: those with all labels, and those with these names."""
 
     labels: Mapping[str, str] = field(default_factory=dict)
     names: Sequence[str] = ()

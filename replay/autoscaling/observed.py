@@ -52,7 +52,7 @@ _NOT_IN_NAMES = re.compile(r"[^a-z0-9.-]+")
 
 @dataclass(frozen=True, slots=True)
 class _Shape:
-    """What nodes of one group have in common."""
+    """The properties that the nodes of one group share."""
 
     pool: str
     label: str

@@ -15,7 +15,7 @@ _FILES = ("caFile", "certFile", "keyFile")
 
 @dataclass(frozen=True, slots=True)
 class NamedExtenders:
-    """What a KubeSchedulerConfiguration names: addresses of extenders, and files of their TLS."""
+    """The extenders of a KubeSchedulerConfiguration: their addresses, and their TLS files."""
 
     urls: tuple[str, ...] = ()
     files: tuple[str, ...] = ()

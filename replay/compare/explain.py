@@ -56,7 +56,7 @@ class DifferenceReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceExplanation:
-    """Why a difference does not follow from a rule of the scheduler."""
+    """The reason for which a difference does not follow from a rule of the scheduler."""
 
     reason: DifferenceReason
     text: str

@@ -40,7 +40,7 @@ class RecordedEvent:
 
 
 class DecisionKind(Enum):
-    """What kind of decision was made."""
+    """The kind of a decision."""
 
     BIND = "bind"
     PREEMPTION = "preemption"
@@ -115,7 +115,7 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visibility:
-    """What a scheduler has seen of a recording: the events before `position`, except `unseen` ones.
+    """The events that a scheduler has seen: those before `position`, except `unseen` ones.
 
     The object of an unseen event stays as it was before that event, whatever happened to it later.
     `assumed` are nodes of pods by UID, whatever the events say; `undecided` are pods without a node

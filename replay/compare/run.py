@@ -32,7 +32,7 @@ DEADLINE_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompareSettings:
-    """What is compared; an address "" starts the scheduler as a child process.
+    """The settings of a comparison; an address "" starts the scheduler as a child process.
 
     follows_version: the rules are those of the recorded version, where the recording has it.
     """

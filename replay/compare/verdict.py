@@ -22,7 +22,7 @@ PREEMPTION_MARK = "preemption: "
 
 
 class Match(Enum):
-    """How a decision agrees with the recorded one, or that it differs.
+    """The degree to which a decision agrees with the recorded one.
 
     ONE_NODE: one node was feasible (or the nominated node was taken without scoring). UNIQUE_BEST:
     one node has the best score. TIED: the recorded node is one of several with equal scores.

@@ -47,7 +47,7 @@ class CutError(ValueError):
 
 
 class _Mark:
-    """What a line has in place of a value."""
+    """A marker in place of a line's value."""
 
     __slots__ = ()
 

@@ -20,7 +20,7 @@ UNANSWERED = f"{STOPPED} before the API server answered; record for longer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """What the first requests found; `absent` are the namespaces that do not exist."""
+    """The results of the first requests; `absent` are the namespaces that do not exist."""
 
     version: str
     usage: ChosenSource

@@ -38,7 +38,7 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tls:
-    """How the server is verified. `ca_pem` "" trusts this machine's certificates.
+    """The verification of the server. `ca_pem` "" trusts this machine's certificates.
 
     `server_name` is the name expected in its certificate, "" for that of the address.
     """

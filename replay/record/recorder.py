@@ -40,7 +40,7 @@ _PROVERS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderSettings:
-    """What is recorded and how. `usage_every_s` is the time between two samples.
+    """The settings of a recording. `usage_every_s` is the time between two samples.
 
     `page` is the limit of a list request; `backoff` makes the waits between a requester's attempts.
     Namespaced kinds are recorded in `namespaces`, () in all; those in `absent` do not exist.

@@ -53,7 +53,7 @@ from services.telemetry.span import (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecorderPosition:
-    """Where a recorder stands between two instants, for a run that is continued there.
+    """The position of a recorder between two instants, from which a run can be continued.
 
     spans: where the sink stands; None without spans. wall_ns: the run's wall time. The other fields
     are live objects of the recorder: save the position before anything else is recorded. It holds

@@ -165,7 +165,7 @@ def read_frames(file: BinaryIO, name: str) -> Iterator[tuple[str, Record]]:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a ".ktr" ends: with the number of its records, or without an end (None)."""
+    """The end of a ".ktr": the number of its records; None if the end is missing."""
 
     records: int | None
     has_checksums: bool

@@ -119,7 +119,7 @@ class WorkloadChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waits:
-    """How long the pods of a class waited for nodes in one run.
+    """The times that the pods of a class waited for nodes in one run.
 
     waits: of each node that a pod got, until the binding; of pods that still wait, until now, and
     of those that ended without a node, until then. still_waiting: how many of them still wait.

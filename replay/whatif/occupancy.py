@@ -32,7 +32,7 @@ Requests = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True, slots=True)
 class FreeNodes:
-    """What was free at some of the moments, by resource: int64[nodes], in one order of the nodes.
+    """The free amounts at some of the moments, by resource: int64[nodes], in one order of nodes.
 
     times: the number of the moments.
     """
@@ -50,7 +50,7 @@ class FreeNodes:
 
 @dataclass(slots=True, kw_only=True)
 class Occupancy:
-    """What nodes had and what pods requested of them, over the time of a run.
+    """The allocatable and the requested amounts of nodes over the time of a run.
 
     length_ns: that time. allocatable_ns, allocated_ns: the integral over it by resource, amount
     times ns. peaks: the largest share of allocatable that was requested, percent. nodes_ns: the
@@ -117,7 +117,7 @@ def typical(pods: Mapping[Requests, int], resource: str) -> dict[Requests, int]:
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """What a node adds to the sums."""
+    """The contribution of a node to the sums."""
 
     allocatable: Mapping[str, int]
     requested: Mapping[str, int]

@@ -21,7 +21,7 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RivalChoice:
-    """What the judge's verdicts are about.
+    """The two choices that the judge compares.
 
     judge, rival: the names of the runs, A and B. explained: the judge's attempt. decision: the
     rival's about the same pod at the same time.

@@ -60,7 +60,7 @@ ALLOW = "--allow-no-effect checks it all the same"
 
 
 class MatchedChecks:
-    """Which checks choose something in at least one of several runs, such as those of a grid."""
+    """Finds the checks that select something in at least one of several runs, as of a grid."""
 
     def __init__(self) -> None:
         self._problems: dict[str, FigureError | None] = {}

@@ -141,7 +141,7 @@ def check_results(
 def check_autoscaler(
     answer: autoscaler_service_pb2.ApplyResponse, step: autoscaler_service_pb2.Step
 ) -> None:
-    """Check what an autoscaler's step has come to; `step` began it. Raises AnswerError."""
+    """Check the result of an autoscaler's step; `step` is its request. Raises AnswerError."""
     try:
         if path := missing(answer):
             raise _InvalidFieldError(path, PROBLEM)

@@ -33,7 +33,7 @@ NEVER_NS = 2**63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ending:
-    """How a replay ended: when, ns, and since when it went on.
+    """The end of a replay: its time and that of its start, ns.
 
     is_finished: nothing was left to happen. is_cut: the recorded window ended, so that what had not
     ended yet is no finding.
@@ -88,7 +88,7 @@ class Controller(WorldPart):
         return False
 
     def wakeup_ns(self, _now_ns: int, _ended: int) -> int:
-        """Return when the controller would act if so many more pods had ended; NEVER_NS: never."""
+        """Return when the controller would act if that many more pods ended; NEVER_NS: never."""
         return NEVER_NS
 
     def conclude(self, ending: Ending) -> None:

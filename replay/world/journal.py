@@ -59,7 +59,7 @@ class Mistake(StrEnum):
 
 
 class Refusal(NamedTuple):
-    """Why a decision is refused: the API server's message, and the scheduler's mistake."""
+    """The refusal of a decision: the API server's message, and the scheduler's mistake."""
 
     message: str
     cause: Mistake = Mistake.NONE

@@ -19,7 +19,7 @@ _UNTIL_DELETED = "until the pod is deleted"
 
 
 class OomKill(IntEnum):
-    """What the kernel kills where memory exceeds a limit: nothing, one process, or a container.
+    """The extent of an OOM kill at a memory limit: nothing, one process, or a container.
 
     KUBELET: what the kubelets' settings say, a container without them.
     """
@@ -32,7 +32,7 @@ class OomKill(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Models:
-    """What a replay assumes, in ns unless the name says otherwise.
+    """The assumptions of a replay, in ns unless the name says otherwise.
 
     start_delay_ns: from bound to Running. 0: images are on the node and containers start at once.
     ready_delay_ns: from Running to Ready. 0: containers are ready once they run.

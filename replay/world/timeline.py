@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 
 class ActionKind(Enum):
-    """What an action does to its object; the values are texts for users."""
+    """The kind of a planned action; the values are texts for users."""
 
     __hash__ = object.__hash__  # Enum's own is a call to Python, several times a pod.
 

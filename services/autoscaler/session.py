@@ -185,7 +185,7 @@ class AutoscalerSession:
         )
 
     def _next_scan_ns(self) -> int | None:
-        """Return when a scan may next come to something else, None: at the next one."""
+        """Return the time from which a scan may have another result, None: at the next scan."""
         same_until_ns = self.core.same_until_ns
         if self.parts or same_until_ns is None or same_until_ns <= self.at_ns:
             return None

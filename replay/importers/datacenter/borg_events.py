@@ -56,7 +56,7 @@ class MachineChange(Enum):
 
 
 class ConstraintOperator(Enum):
-    """How a constraint compares a machine's attribute with its value; 2011 has the first four."""
+    """The operators of constraints on attributes of machines; 2011 has the first four."""
 
     EQUAL = "EQUAL"
     NOT_EQUAL = "NOT_EQUAL"

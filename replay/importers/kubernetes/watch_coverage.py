@@ -68,7 +68,7 @@ class Gap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceCoverage:
-    """What one file is known to have: all changes until `complete_until_ns`, except in its gaps.
+    """The coverage of one file: all changes until `complete_until_ns`, except in its gaps.
 
     `version` is the resourceVersion up to which that is, None if it is not a number. `ended_ns`
     is when the recording ended without the end of this resource, 0 otherwise.
@@ -87,7 +87,7 @@ class ResourceCoverage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordingCoverage:
-    """What the files of a recording are known to have; files that do not say so are not in it."""
+    """The coverage of a recording's files; files that do not state theirs are left out."""
 
     resources: tuple[ResourceCoverage, ...] = ()
 

@@ -35,7 +35,7 @@ __all__ = ["RESOURCES", "GetQuery", "get"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GetQuery:
-    """What to print and how.
+    """The query of `get`: the objects to print, and the output format.
 
     resource, names: as resources.targets reads them. output: as printers.Style has it.
     namespace: "" for every namespace. Its column is shown where `show_namespace` is set, and where
@@ -236,7 +236,7 @@ def _shown_state(item: Message) -> bytes:
 
 
 class _Statuses:
-    """Which objects a watch shows after a change: the changed one, and owners by their status."""
+    """Selects the objects that a watch shows after a change: that object, and changed owners."""
 
     def __init__(self, lister: _Lister) -> None:
         self._lister = lister

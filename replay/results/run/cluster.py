@@ -28,7 +28,7 @@ ObjectKey = tuple[str, str, str]
 
 
 class ChangeType(Enum):
-    """What happened to an object: the event types of a Kubernetes watch."""
+    """The kind of a change: the event types of a Kubernetes watch."""
 
     ADDED = "ADDED"
     MODIFIED = "MODIFIED"

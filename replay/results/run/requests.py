@@ -31,7 +31,7 @@ class NumberedRound(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsQuery:
-    """Which rounds of a run are selected: those that meet each condition.
+    """A selection of a run's rounds: those that meet each condition.
 
     numbers: rounds with these numbers. uids, times_ns: rounds with an event or an answer about one
     of these pods, or at one of these times. until_ns: of those, the rounds of the last time that is

@@ -128,7 +128,7 @@ class ScalingFigures(Protocol):
 
 
 class OccupancyFigures(Protocol):
-    """How full nodes were over time; replay.whatif.occupancy measures it."""
+    """The occupancy of nodes over time; replay.whatif.occupancy measures it."""
 
     @property
     def nodes_ns(self) -> int:

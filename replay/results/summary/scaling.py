@@ -43,7 +43,7 @@ class ScaledGroup:
 
 @dataclass(slots=True)
 class _GroupTally:
-    """What is counted of a group; `since_ns` are its nodes that exist, by name."""
+    """The counts of a group; `since_ns` are its nodes that exist, by name."""
 
     since_ns: dict[str, int] = field(default_factory=dict)
     first: int = 0

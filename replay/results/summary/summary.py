@@ -42,7 +42,7 @@ class PreemptorCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Displacement:
-    """How many pods of one priority were preempted by pods of another."""
+    """The number of pods of one priority that pods of another preempted."""
 
     priority: int
     victim_priority: int
@@ -51,7 +51,7 @@ class Displacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """What was decided, in pods; `budget_violations` and `nominations` are events.
+    """The decisions of a run, in pods; `budget_violations` and `nominations` are events.
 
     failed_attempts: scheduling attempts that bound nothing, of any pod.
     failed_reasons: the plugins' messages in those, with the attempts that had a node refused so.
@@ -129,7 +129,7 @@ class StepLatency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanCount:
-    """How many spans were delivered; `choice` is "off", "all" or a percentage of the pods."""
+    """The number of delivered spans; `choice` is "off", "all" or a percentage of the pods."""
 
     choice: str
     ended: int

@@ -10,7 +10,7 @@ from replay.results.durations import simulated
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """When a workload was below a number of pods: how often, and how long in total, ns.
+    """The times in which a workload was below a number of pods: their count, and their sum, ns.
 
     longest_from_ns, longest_ns: when the longest time began, since the Unix epoch, and how long it
     was. lasts: it is below at the run's end.
@@ -37,7 +37,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadVerdict:
-    """How whole a workload was over a run.
+    """The verdict about a workload over a run.
 
     priority: of its pods, as admission resolves it. desired, pods, ready: its numbers of pods at
     the run's end; pods exist and do not terminate. refused: pods that admission refused.
@@ -166,7 +166,7 @@ class Spells:
 
 @dataclass(slots=True)
 class History:
-    """What a workload has been through; starts: it has not been whole yet, and begins from nothing.
+    """The history of a workload; starts: it began without pods and was not complete yet.
 
     least: its numbers when most pods were missing.
     """

@@ -38,7 +38,7 @@ from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen, RunRoundR
 
 
 class Urgency(IntEnum):
-    """How soon an event must be sent to the scheduler; greater is more urgent.
+    """The urgency with which an event must be sent to the scheduler; greater is more urgent.
 
     STATUS: a binding, a change of a status that ends neither a pod nor a nomination, and any change
     of a disruption budget, which is read within an attempt only. CHANGE: any other event. NOW: a

@@ -71,7 +71,7 @@ class _PlannedStep(NamedTuple):
 
 
 class _Instant(NamedTuple):
-    """What is due at one time: records, and pods' steps (None: an action without a pod)."""
+    """The inputs due at one time: records, and pods' steps (None: an action without a pod)."""
 
     at_ns: int
     records: list[trace_pb2.Record]

@@ -39,7 +39,7 @@ _Replicated = (
 
 @dataclass(slots=True, kw_only=True)
 class Changed:
-    """What controllers must look at again, in order of the first change (dicts used as sets).
+    """The changed objects that controllers must sync, in order of the first change (dicts as sets).
 
     `relabelled` are the pods that are new, or whose labels or owners a user has changed, `disowned`
     the former controllers of pods that have another one or none now, by the pod's UID, `disrupted`

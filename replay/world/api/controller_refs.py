@@ -51,7 +51,7 @@ class ControllerRefs:
             self._by_namespace[namespace].remove(uid)
 
     def take_new(self) -> list[str]:
-        """Return the namespaces with new selectors, whose orphans must be looked at, once each."""
+        """Return each namespace with new selectors once; its orphans may be adopted."""
         new, self._new = self._new, {}
         return list(new)
 

@@ -352,7 +352,7 @@ def _resolve(amount: IntOrPercent, total: int) -> int:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionRefusal:
-    """Why an eviction is refused; `budget` is the key of the budget, or of the first of several.
+    """A refused eviction; `budget` is the key of the budget, or of the first of several.
 
     is_final: another try would fail in the same way (500), and is not worth it (429).
     """

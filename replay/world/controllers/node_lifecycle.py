@@ -135,7 +135,7 @@ class NodeLifecycle(Controller):
             self._collect(now_ns, name)
 
     def retire(self, now_ns: int, name: str) -> None:
-        """Delete a node for good: the trace, in which it goes on, does not bring it back."""
+        """Delete a node permanently: later records of it in the trace do not add it again."""
         self._retired[name] = None
         self.remove(now_ns, meta_pb2.ObjectReference(kind="Node", name=name))
 

@@ -66,7 +66,7 @@ class NodeMonitor(Controller):
         self._looked_ns = -1
 
     def fell_silent(self, now_ns: int, name: str) -> None:
-        """Note that a node reports no more."""
+        """Note that a node has stopped reporting."""
         self._silent_until_ns[name] = now_ns + self._grace_ns
         self._plan(now_ns + self._grace_ns)
 

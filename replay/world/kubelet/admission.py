@@ -79,7 +79,7 @@ _FIRST = (CPU, MEMORY, EPHEMERAL_STORAGE)
 
 
 class Rejection(NamedTuple):
-    """Why a kubelet does not admit a pod, as the pod's status has it."""
+    """The reason and message of a pod's status when its kubelet does not admit it."""
 
     reason: str
     message: str
@@ -111,7 +111,7 @@ class Shortage(NamedTuple):
 
 
 class Unfit(NamedTuple):
-    """Why a pod does not fit its node: lacks of resources, and the names of other predicates."""
+    """The reasons for which a pod does not fit its node: shortages, and other predicates."""
 
     shortages: tuple[Shortage, ...]
     predicates: tuple[str, ...]
@@ -127,7 +127,7 @@ class Unfit(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """What pods of one spec take of a node: amounts by resource, and host ports."""
+    """The amounts by resource, and the host ports, that a pod of one spec takes from a node."""
 
     amounts: Mapping[str, int]
     ports: tuple[HostPort, ...]
@@ -266,7 +266,7 @@ def _not_enough(missing: Mapping[str, int]) -> Rejection:
 
 
 def _is_known(pod: PodRecord) -> bool:
-    """Return whether its kubelet has looked at the pod."""
+    """Return whether the pod's kubelet has processed it."""
     status = pod.message.status
     return status.phase == "Running" or status.HasField("start_time")
 

@@ -137,7 +137,7 @@ class GrowthCurve:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsageRule:
-    """What pods use of a resource: those that a label selector matches, or one pod by its name.
+    """The usage of a resource by pods: those that a label selector matches, or one pod by name.
 
     `container` is the only container that the rule is about; "": the pod, but for containers with a
     rule of their own.

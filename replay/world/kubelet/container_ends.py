@@ -144,7 +144,7 @@ def ended_before(pod: PodRecord) -> list[str]:
 
 
 def counts_restarts(pod: PodRecord) -> bool:
-    """Return whether a controller counts the pod's restarts, so that they come to an end."""
+    """Return whether a controller counts the pod's restarts, which limits them."""
     return any(owner.kind == "Job" for owner in pod.message.metadata.owner_references)
 
 

@@ -81,7 +81,7 @@ def eviction() -> eviction_pb2.Eviction:
 
 
 def _less(missing: Mapping[str, int], pods: Iterable[NodePod]) -> dict[str, int]:
-    """Return what is still missing once `pods` have gone."""
+    """Return the resources that are still missing after `pods` are ended."""
     rest = dict(missing)
     for pod in pods:
         rest = {name: amount - pod.requests.get(name, 0) for name, amount in rest.items()}

@@ -15,7 +15,7 @@ from reprieve.kube.v1beta1 import pod_pb2
 
 
 class ImagePulls(Part):
-    """When a pod's images are on its node; one image takes `pull_ns`."""
+    """Computes when a pod's images are on its node; one image takes `pull_ns`."""
 
     _there_ns: dict[str, dict[str, int]]
     _free_ns: dict[str, int]

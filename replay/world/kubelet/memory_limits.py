@@ -33,7 +33,7 @@ _NODE_CRITICAL = "system-node-critical"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletMemory:
-    """What a kubelet's settings say about memory.
+    """The memory settings of a kubelet.
 
     `hard_threshold` is that of memory.available, "" if none; `limits_pods`: kubepods has a limit
     (enforceNodeAllocatable has "pods"); `kills_process`: the kernel kills one process of a

@@ -192,7 +192,7 @@ def _before_samples(curves: Sequence[StartedCurve], now_ns: int) -> int:
 
 
 def _may_exceed_ns(curves: Sequence[StartedCurve], now_ns: int, limit: int) -> int | None:
-    """Return when curves exceed a limit or must be looked at again, None for never.
+    """Return when curves exceed a limit or must be checked again, None for never.
 
     The sampled curves show about when (usage_curves.py), and the lines that they sample when.
     """

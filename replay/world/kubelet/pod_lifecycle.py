@@ -397,7 +397,7 @@ class PodLifecycle(Controller):
         self.usage_changed(now_ns, pod)
 
     def _containers_changed(self, now_ns: int, pod: PodRecord) -> None:
-        """Note that a container of a pod that goes on has ended or runs again."""
+        """Note that a container has ended or restarted while its pod continues to run."""
         self._plan_finish(now_ns, pod)
         self.usage_changed(now_ns, pod)
 

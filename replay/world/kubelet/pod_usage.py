@@ -188,5 +188,5 @@ class _Parts:
 
 
 def _replaces(growth: Growth | None) -> bool:
-    """Return whether a growth stands in place of what is recorded."""
+    """Return whether a growth replaces the recorded usage."""
     return growth is not None and growth.start_bytes is not None

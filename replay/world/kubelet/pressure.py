@@ -149,7 +149,7 @@ class NodePressure(Controller):
             self._profiles.forget(pod)
 
     def concerns(self, pod: PodRecord) -> bool:
-        """Return whether the pod's node may come to be stepped, or a container of it be killed."""
+        """Return whether the pod may cause a step of its node, or an OOM kill of its containers."""
         is_judged = self._backend is not None or self.memory.is_on
         return is_judged and self._profiles.may_have_usage(pod)
 

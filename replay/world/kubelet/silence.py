@@ -32,7 +32,7 @@ _OF_PODS = ("container runtime is down", "container runtime status check", "is n
 
 
 class Hold(Enum):
-    """Which actions of a node's pods wait."""
+    """The actions of a node's pods that wait."""
 
     ALL = "all"
     STARTS = "those that start a pod with a network of its own"

@@ -71,7 +71,7 @@ class UsageProfiles(Part):
             self._by_node[profile.node_name] = self._profiles[profile.id]
 
     def started(self, now_ns: int, pod: PodRecord) -> None:
-        """Begin the growth of a pod if its containers run; a pod that grows already goes on."""
+        """Begin the growth of a pod if its containers run and it does not grow already."""
         growing = self._growing.get(pod.uid)
         if pod.running_ns is None or (growing and growing.running_ns == pod.running_ns):
             return

@@ -59,7 +59,7 @@ class UsageCurve(Protocol):
         """Return the changes after `offset_ns` up to `until_ns`: offsets and differences, bytes."""
 
     def line(self, offset_ns: int) -> Line:
-        """Return how use goes on at an offset, as the kernel counts it."""
+        """Return how usage continues from an offset, as the kernel counts it."""
 
 
 class Line(NamedTuple):

@@ -58,7 +58,7 @@ class LoopError(RuntimeError):
 
 
 class ReplayEnd(Enum):
-    """Why a replay ended."""
+    """The reason for which a replay ended."""
 
     FINISHED = "finished"
     UNTIL = "the time of --until is reached"
@@ -67,7 +67,7 @@ class ReplayEnd(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """When to stop: `until_ns` after the first record, None for never.
+    """The limits of a replay: it stops `until_ns` after the first record; None: without a limit.
 
     `progress` is called after each instant, with its time (ns) and the cluster.
     """

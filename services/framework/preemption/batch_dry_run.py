@@ -437,7 +437,7 @@ class CandidateSampling:
     absolute: int = 100
 
     def enough(self, nodes: int) -> int:
-        """Return how many candidates suffice among so many nodes."""
+        """Return how many candidates are enough for that number of nodes."""
         return min(max(nodes * self.percentage // 100, self.absolute), nodes)
 
     def first(self, nodes: Sequence[str], tie_break: TieBreak) -> int:

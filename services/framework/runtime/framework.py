@@ -137,7 +137,7 @@ class Framework:
         return self._sorts[0].sort_key(pod) if self._sorts else b""
 
     def waits_for_pods(self, pod: Pod) -> bool:
-        """Return whether a pod that comes to a node may make `pod` fit there or elsewhere.
+        """Return whether a pod that is added to a node may make `pod` fit on that or another node.
 
         That requires a filter which reads beyond single nodes, or an out-of-tree plugin: the queue
         has no hints for it.

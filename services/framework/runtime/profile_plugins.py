@@ -174,7 +174,7 @@ def implements(plugin: Plugin, point: ExtensionPoint) -> bool:
 
 
 def check_profile(profile: Profile, registry: Registry) -> None:
-    """Raise ProfileError for a profile that no framework can be made of."""
+    """Raise ProfileError for a profile from which no framework can be made."""
     plugins = make_plugins(profile, with_preemption(registry, rules.V1_34))
     expanded = expand_plugins(
         profile, lambda name, at: name in plugins and implements(plugins[name], at)

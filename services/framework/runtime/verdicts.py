@@ -235,7 +235,7 @@ def _keys_that_follow_pods(
 
 
 def _or_failed(score_key: _KeyOf) -> _KeyOf:
-    """Return a function that never raises: PreScore raises again, if the attempt comes to it."""
+    """Return a function that never raises; PreScore raises again if the attempt runs it."""
 
     def key_of(pod: Pod, snapshot: Snapshot) -> Hashable | None:
         try:

@@ -74,7 +74,7 @@ class NodePods:
             self._read(row)
 
     def _keeps_too_many(self) -> bool:
-        """Return whether most of what is kept is of pods that have gone."""
+        """Return whether most of the cached values belong to removed pods."""
         kept = max(len(self._group_of), len(self._load_of))
         return kept > _KEPT_MAX and kept > 2 * int(self.count.sum())
 

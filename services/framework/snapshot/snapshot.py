@@ -129,7 +129,7 @@ class Snapshot:
         return node
 
     def name(self, row: int) -> str:
-        """Return the name of a row's node, which may have gone."""
+        """Return the name of a row's node, which may be removed already."""
         return self._rows.names[row]
 
     def row(self, name: str) -> int | None:
@@ -375,7 +375,7 @@ class Snapshot:
             self.row_log.note(row)
 
     def _note_devices(self, pool: PoolName | None) -> None:
-        """Note the nodes that reach a pool as changed, as if pods had come to them or gone."""
+        """Mark the nodes that can access a pool as changed, as if their pods had changed."""
         name = None if pool is None else self.catalog.devices.slices.node_of_pool(pool)
         if name is None:
             for row in self.columns.rows.tolist():

@@ -44,7 +44,7 @@ class Binding(NamedTuple):
 
 @value(kw_only=True)
 class Failed:
-    """The attempt ended in an error; `message` has it with the plugin's name.
+    """An attempt that ended in an error; `message` names the plugin and the error.
 
     `nominated_node_name` is what to write to the status: "" clears it, None leaves it alone.
     """

@@ -152,7 +152,7 @@ class GrpcExtender:
 
 
 class ExtenderObjects:
-    """Messages of pods and nodes by UID and by name; what is unknown is made of the value.
+    """Messages of pods (by UID) and nodes (by name); for an unknown one, made from the value.
 
     A session hands over the pods' messages that it keeps (`pods`), and the nodes' as they come.
     """

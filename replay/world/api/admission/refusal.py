@@ -20,7 +20,7 @@ class AdmissionError(ValueError):
 
 
 class RefusedPod(NamedTuple):
-    """Why a pod was not created; `by_admission`: not only because it exists already."""
+    """A pod that was not created; `by_admission`: not only because it exists already."""
 
     message: str
     by_admission: bool

@@ -44,7 +44,7 @@ _NOT_MADE = "the cloud could not make the instance (--model node-failures)"
 
 @dataclass(slots=True, kw_only=True)
 class _Instance:
-    """An instance: its node's name, when it was asked for (ns), and how far it has come."""
+    """An instance: its node's name, the time of its request (ns), and its state."""
 
     node_name: str
     asked_ns: int
@@ -54,7 +54,7 @@ class _Instance:
 
 @dataclass(slots=True, kw_only=True)
 class _Size:
-    """What the cloud has of a group: its target, its instances by provider ID.
+    """The state of a group in the cloud: its target size, and its instances by provider ID.
 
     made: how many instances were asked for since the run began. has_own: whether a node of the
     trace is, or was, in the group.
@@ -68,7 +68,7 @@ class _Size:
 
 @dataclass(frozen=True, slots=True)
 class CloudRefusal:
-    """Why the cloud refuses a request; it has changed nothing then."""
+    """The cloud's refusal of a request, which has changed nothing."""
 
     message: str
 
@@ -97,7 +97,7 @@ class Cloud(Controller):
     # Objects
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
-        """Count the nodes of the trace that have come, and forget those that have gone."""
+        """Count the trace's nodes that were added, and forget those that were removed."""
         for name in changed.nodes:
             node, home = self._cluster.nodes.get(name), self._group_of.get(name)
             if node is not None and home is None:
@@ -134,7 +134,7 @@ class Cloud(Controller):
         return self._group_of.get(node_name, "")
 
     def target(self, group: str) -> int:
-        """Return how many nodes the cloud was asked for."""
+        """Return the target size of a group."""
         return self._sizes[group].target
 
     def has(self, group: str) -> bool:
@@ -287,7 +287,7 @@ class Cloud(Controller):
 
 
 def provider_id(node: node_pb2.Node) -> str:
-    """Return the ID of a node's instance: spec.providerID, or one that is made of its name."""
+    """Return the ID of a node's instance: spec.providerID, or one made from its name."""
     return node.spec.provider_id or f"reprieve://{node.metadata.name}"
 
 

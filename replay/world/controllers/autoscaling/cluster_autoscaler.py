@@ -70,7 +70,7 @@ class AutoscalerBackend(Protocol):
     def apply(
         self, changes: Sequence[service_pb2.Change], step: service_pb2.Step
     ) -> service_pb2.ApplyResponse:
-        """Take over changes in order, take a step, and return what it has come to."""
+        """Apply changes in order, run a step, and return its result."""
 
 
 @dataclass(slots=True, kw_only=True)

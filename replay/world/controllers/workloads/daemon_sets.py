@@ -178,7 +178,7 @@ class DaemonSets(WorldPart):
         daemon_set.stale[target(message)] = None
 
     def sync(self, now_ns: int, uid: str) -> bool:
-        """Sync the stale nodes; return whether some must be looked at again at once."""
+        """Sync the stale nodes; return whether some must be synced again at once."""
         daemon_set = self._sets[uid]
         stale, daemon_set.stale = daemon_set.stale | daemon_set.waiting, {}
         daemon_set.waiting = {}
@@ -341,7 +341,7 @@ class DaemonSets(WorldPart):
         )
 
     def _is_available(self, now_ns: int, daemon_set: _Set, pod: PodRecord, node_name: str) -> bool:
-        """Return whether a pod is available; one that is ready is looked at again when it is."""
+        """Return whether a pod is available; a ready one is checked again when it will be."""
         if not pod.is_ready or not pod.is_active:
             return False
         is_available = self._pod_control.is_available(now_ns, daemon_set.message, pod)
@@ -394,7 +394,7 @@ def tolerant(template: workloads_pb2.PodTemplateSpec) -> workloads_pb2.PodTempla
 
 
 class NodeShouldRun:
-    """Which nodes a template's pods should run on. Raises FieldError for a bad template."""
+    """Decides on which nodes a template's pods should run. Raises FieldError for a bad template."""
 
     template: workloads_pb2.PodTemplateSpec
 

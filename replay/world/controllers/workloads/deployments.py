@@ -58,7 +58,7 @@ _DIGITS_MAX = 9
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far a rollout has come, and since when, ns: updated, other, ready and available pods."""
+    """The progress of a rollout: the numbers of updated, other, ready and available pods."""
 
     since_ns: int
     counts: tuple[int, int, int, int] = (0, 0, 0, 0)
@@ -74,7 +74,7 @@ class Progress:
 
 @dataclass(slots=True)
 class Step:
-    """What one look at a Deployment changed: ReplicaSets, and the UIDs of those to delete."""
+    """The changes of one sync of a Deployment: ReplicaSets, and the UIDs of those to delete."""
 
     changed: list[workloads_pb2.ReplicaSet] = field(default_factory=list)
     removed: list[str] = field(default_factory=list)
@@ -104,7 +104,7 @@ class Deployments(WorldPart):
         self._timeline.cancel(ActionKind.LOOK, uid)
 
     def is_rolling_out(self, uid: str) -> bool:
-        """Return whether a Deployment must be looked at when the pods of its sets change."""
+        """Return whether a Deployment must be synced when the pods of its ReplicaSets change."""
         return uid in self._rollouts
 
     def sync(self, now_ns: int, uid: str) -> Step:
@@ -290,7 +290,7 @@ class Deployments(WorldPart):
         return made
 
     def _hash_of_orphans(self, deployment: workloads_pb2.Deployment) -> str:
-        """Return the pod-template-hash of orphans that were made of this template; "" without any.
+        """Return the pod-template-hash of orphans made from this template; "" without any.
 
         A template has one hash upstream, so that the ReplicaSet made for a Deployment which exists
         again selects and adopts the pods that the former one's ReplicaSet has left behind. Ours is

@@ -268,7 +268,7 @@ def failure_action(
 
 
 def backoff_ns(failures: int) -> int:
-    """Return how long no pod is created after so many failures in a row, ns."""
+    """Return the backoff after that many consecutive failures, ns."""
     if failures < 1:
         return 0
     return min(BACKOFF_NS << min(failures - 1, 16), BACKOFF_MAX_NS)

@@ -73,5 +73,5 @@ class Rejections:
 
 
 def wait_ns(batches: int) -> int:
-    """Return how long no pod is created after so many rejected batches of replacements, ns."""
+    """Return the backoff after that many rejected batches of replacements, ns."""
     return min(_FIRST_NS << min(batches - 1, 32), _MAX_NS) if batches > 0 else 0

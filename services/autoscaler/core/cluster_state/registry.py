@@ -39,7 +39,7 @@ _SUSPENDED = "Suspended"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleUpRequest:
-    """Nodes that a group was asked for: since when, until when, and how many."""
+    """A scale-up request to a group: its time, its deadline, and the number of nodes."""
 
     time_ns: int
     expected_ns: int
@@ -372,7 +372,7 @@ class ClusterState:
         return self.by_group.get(group) or Readiness()
 
     def _promised(self, group: str) -> int:
-        """Return how many nodes the target promises beyond those that are there, or given up.
+        """Return the upcoming nodes: the target size less the started and long unregistered ones.
 
         Source: calculateUpcomingNodesInNodeGroup.
         """

@@ -87,7 +87,7 @@ def without_recent(
 
 
 def _emptiness(pods: Sequence[ClusterPod], draining: Draining) -> Emptiness:
-    """Judge a node's pods; neither controllers nor budgets are asked for here."""
+    """Classify a node by its pods; controllers and budgets are not checked here."""
     moved = pods_to_move(pods, draining)
     if moved.blocking is not None or moved.pods:
         return Emptiness(False, False)

@@ -85,7 +85,7 @@ class Draining:
 
 @dataclass(slots=True)
 class PodsToMove:
-    """The pods of a node by what becomes of them, or the first one that blocks."""
+    """The pods of a node by their treatment, or the first one that blocks."""
 
     pods: list[ClusterPod] = field(default_factory=list)
     daemon_pods: list[ClusterPod] = field(default_factory=list)
@@ -102,7 +102,7 @@ class PodsToMove:
 
 
 def pods_to_move(pods: Iterable[ClusterPod], draining: Draining) -> PodsToMove:
-    """Divide a node's pods by what becomes of them, up to the first one that blocks."""
+    """Divide a node's pods by their treatment, up to the first one that blocks."""
     moved = PodsToMove()
     for pod in pods:
         match verdict(pod, draining):

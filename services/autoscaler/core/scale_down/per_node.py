@@ -26,7 +26,7 @@ class _Entry(NamedTuple, Generic[T]):
 
 @dataclass(slots=True)
 class PerNode(Generic[T]):
-    """Values by node, of the nodes that this and the last scan asked for."""
+    """Cached values by node, of the nodes that were read in this scan and in the last one."""
 
     current: dict[str, _Entry[T]] = field(default_factory=dict)
     old: dict[str, _Entry[T]] = field(default_factory=dict)
@@ -45,5 +45,5 @@ class PerNode(Generic[T]):
         return entry.value
 
     def forget_old(self) -> None:
-        """Forget the values that were not asked for since this was called before."""
+        """Drop the values that were not read since the last call."""
         self.old, self.current = self.current, {}

@@ -56,7 +56,7 @@ class _Held:
 
 @dataclass(slots=True)
 class _Listing:
-    """The nodes that are there, by place: names, rows in the framework's snapshot, and ranks.
+    """The current nodes in order: names, rows in the framework's snapshot, and ranks.
 
     Ranks order the names of all nodes that were there since the state was set, and ascend here.
     """
@@ -271,7 +271,7 @@ class ClusterSnapshot:
         self._put(pod, name)
 
     def free(self, names: Iterable[str]) -> Int64s:
-        """Return what is left of nodes, int64[nodes, amounts].
+        """Return the free amounts of nodes, int64[nodes, amounts].
 
         Amounts are how many pods, and then each resource, by its column and one further.
         """

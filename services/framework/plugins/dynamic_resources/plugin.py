@@ -162,7 +162,7 @@ class DynamicResources(
         self._snapshot = snapshot
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        """Hold back a pod until all its claims are there. Source: PreEnqueue."""
+        """Gate a pod until all its claims exist. Source: PreEnqueue."""
         if self._ignores_claims or not pod.spec.device_claims:
             return None
         try:
@@ -177,7 +177,7 @@ class DynamicResources(
         return self._key(pod, snapshot)[0] if self._has_claims(pod, snapshot) else None
 
     def _has_claims(self, pod: Pod, snapshot: Snapshot) -> bool:
-        """Return whether the pod has claims that are looked at, or wants extended resources."""
+        """Return whether the pod has claims to check, or devices may serve its requests."""
         if self._ignores_claims:
             return False
         return bool(pod.spec.device_claims) or self._wants_devices(pod, snapshot.catalog.devices)

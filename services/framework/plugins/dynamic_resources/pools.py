@@ -59,7 +59,7 @@ def pools_by_nodes_slices(slices: Slices, node: Node) -> tuple[Pool, ...]:
 
 
 def pools_by_all_slices(slices: Slices, node: Node, *, partitionable: bool) -> tuple[Pool, ...]:
-    """Return the pools of v1.36: complete where all slices are there, wherever they are."""
+    """Return the pools of v1.36: complete if all their slices exist, on whichever node."""
     pools = []
     for (driver, name), held in _gathered(slices, node, partitionable=partitionable).items():
         everywhere: Sequence[ResourceSlice] = held

@@ -189,7 +189,7 @@ class Attempts:
         self._extenders = extenders
 
     def schedule(self, head: Head, pod: Pod | None, now_ns: int) -> Decision:
-        """Decide what becomes of a head, and assume its pod where it is bound.
+        """Schedule the pod of a head, and assume it on its node if it is bound.
 
         A pod that is gone, is being deleted or is assigned needs no scheduling any more.
         """
@@ -417,7 +417,7 @@ class Cycle:
     def _best_node(
         self, pod: Pod, attempt: int, cached: CachedAttempt, recorder: Recorder
     ) -> Binding | FitError | CycleError:
-        """Filter all nodes, call the extenders, score what is left, and choose.
+        """Filter all nodes, call the extenders, score the remaining nodes, and choose one.
 
         passed, sample, fits: int8[nodes], 0 in the rows that passed the filters, in those of them
         that are looked at, and in those that extenders leave of these.

@@ -69,7 +69,7 @@ def preemption_faults(
 def _refused_without(
     framework: Framework, cached: CachedAttempt, pod: Pod, row: int, victims: Sequence[Pod]
 ) -> Status | None:
-    """Return why the pod does not fit once `victims`, and all that terminates, have gone."""
+    """Return why the pod does not fit even after `victims` and all terminating pods are removed."""
     dry_run = NodeDryRun(pod, row, cached.equivalence, framework.snapshot)
     for victim in victims:
         dry_run.remove(victim)

@@ -171,7 +171,7 @@ class Scheduler:
     # Scheduling
 
     def decide(self, head: Head, now_ns: int) -> Decision:
-        """Decide what becomes of the queue's next pod, and change the snapshot accordingly.
+        """Schedule the queue's next pod, and update the snapshot with the decision.
 
         A binding's Done follows its answer (`answer`).
         """
