@@ -101,7 +101,7 @@ class TriedPod(Protocol):
 
     @property
     def wanted(self) -> WantedAmounts:
-        """Return what that filter is about."""
+        """Return the requests that the filter of resources checks."""
 
     @property
     def counted(self) -> Mapping[int, Sequence[Pod]]:
@@ -109,7 +109,7 @@ class TriedPod(Protocol):
 
     @property
     def dry_runs_version(self) -> Hashable:
-        """Return what differs whenever dry runs may end otherwise in rows that no log names."""
+        """Return a version that differs if dry runs may differ in rows that no log names."""
 
     @property
     def pods_rows(self) -> Sequence[int]:
@@ -296,7 +296,7 @@ class BatchDryRun:
         return not self._rules.needs_victims or bool(found[0][:, VICTIMS].all())
 
     def _emptied(self, pod: Pod, cached: TriedPod, rows: Int64s) -> _EmptiedRows | None:
-        """Take the pods of lower priority off `rows`; None where more than bounds decides."""
+        """Remove the pods of lower priority from `rows`; None if more than bounds decides."""
         bounded = cached.bounded(rows)
         if bounded is None or not len(rows):
             return None if bounded is None else _NO_ROWS_EMPTIED
@@ -375,7 +375,7 @@ class BatchDryRun:
         return criteria, lasts
 
     def _held(self, cached: TriedPod, wanted: WantedAmounts, rows: Int64s) -> Int64s:
-        """Return what has to be left to nominated pods, as `room` in `batch_kernels` below 0."""
+        """Return the amounts reserved for nominated pods, as `room` below 0 in `batch_kernels`."""
         room = np.zeros((len(rows), len(wanted.columns) + 1), dtype=np.int64)
         for place, row in enumerate(rows.tolist()) if cached.counted else ():
             for nominated in cached.counted.get(row, ()):

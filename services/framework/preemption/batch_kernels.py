@@ -76,7 +76,7 @@ def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
     spares: Int64s,
     codes: Int64s,
 ) -> None:
-    """Take all pods of lower priority than -`rank` off, and write whether the pod fits then.
+    """Remove all pods of lower priority than -`rank`, and write whether the pod fits then.
 
     The pod requests `wanted` (more than 0) of the columns `resources`. `room` comes as 0 less what
     nominated pods take, and `spares` as they are with the pods that are taken off.
@@ -149,7 +149,7 @@ def mark_violating(  # noqa: PLR0917 - compiled code takes its arguments by posi
     covering: Int64s,
     violates: Bools,
 ) -> None:
-    """Let the pods of each row use its budgets up in turn, if the rule `uses_up` what is allowed.
+    """Mark the pods of each row that violate a budget; with `uses_up`, each uses a disruption.
 
     `violates` comes with nothing marked.
     """
@@ -184,7 +184,7 @@ def bring_back(  # noqa: PLR0917 - compiled code takes its arguments by position
     spares: Int64s,
     victims: Bools,
 ) -> None:
-    """Bring each pod back that leaves room, those that violate a budget first; mark the others."""
+    """Reprieve each pod with which the pending pod fits, violating ones first; mark the others."""
     for i in range(len(rows)):
         pods = table[rows[i]]
         number = count[rows[i]] - first[i]
@@ -220,7 +220,7 @@ def judge(  # noqa: PLR0917 - compiled code takes its arguments by position
     criteria: Int64s,
     lasts: Bools,
 ) -> None:
-    """Write what each row is judged by, int64[rows, 5], which come as zeros.
+    """Write the criteria of each row, int64[rows, 5], zero before.
 
     Victims that are not sorted begin with those that violate a budget. lasts: bool[rows], true
     if the row's criteria do not depend on the current time.

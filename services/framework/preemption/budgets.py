@@ -42,7 +42,7 @@ class BudgetRule:
     uses_up: bool
 
     def split(self, pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget]) -> BudgetSplit:
-        """Part `pods`, which are all potential victims, most important first.
+        """Split `pods`, which are all potential victims, most important first.
 
         A pod that is reprieved later has used its share up all the same.
         """
@@ -61,7 +61,7 @@ class BudgetRule:
 
 
 def covers(budget: PodDisruptionBudget, pod: Pod) -> bool:
-    """Return whether the budget is one of the pod's."""
+    """Return whether the budget covers the pod."""
     return budget.guards(pod.namespace, pod.labels)
 
 

@@ -163,7 +163,7 @@ def _reprieve(dry_run: DryRun, pods: Iterable[Pod]) -> tuple[list[Pod], list[Pod
 
 
 def start_ns(pod: Pod, *, now_ns: int) -> int:
-    """Return when the pod started, in ns since the Unix epoch; now where it has not yet.
+    """Return the start time of the pod, ns since the Unix epoch; now if it has not started.
 
     Source: kubernetes v1.34 pkg/scheduler/util/utils.go, GetPodStartTime.
     """
@@ -261,7 +261,7 @@ def hashed_tie_break(*, seed: int, uid: str, attempt: int) -> TieBreak:
 
 
 def criteria_of(candidate: Candidate, *, now_ns: int) -> Criteria | None:
-    """Return what the candidate is judged by; None without victims.
+    """Return the criteria of a candidate; None without victims.
 
     The highest priority is the first victim's, as upstream takes it. The rules of v1.34 have
     the victims in order of importance; those of v1.16 put budget violations first, so that a

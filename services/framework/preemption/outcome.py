@@ -103,7 +103,7 @@ class CannotHelp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JudgedCandidate:
-    """A candidate and what it is judged by (None without victims)."""
+    """A candidate and its criteria (None without victims)."""
 
     candidate: Candidate
     criteria: Criteria | None
@@ -146,7 +146,7 @@ class FailedCycle(Protocol):
         """Return whether the snapshot has the node."""
 
     def code(self, node: str) -> Code:
-        """Return how the filters refused the pod on `node`.
+        """Return the code with which the filters refused the pod on `node`.
 
         UNSCHEDULABLE_AND_UNRESOLVABLE for a node that the snapshot does not have.
         Source: kubernetes v1.34 pkg/scheduler/framework/types.go, NodeToStatus.Get.

@@ -118,7 +118,7 @@ class Diagnosis:
         return self.groups[int(self.group_of[row])].status
 
     def refused(self, outcome: Nomination | CannotHelp | None) -> Refused:
-        """Return the refusal of the pod, with what PostFilter found where it ran."""
+        """Return the refusal of the pod, with the outcome of PostFilter if it ran."""
         message = outcome.message if isinstance(outcome, CannotHelp) else ""
         reasons = reason_counts(self)
         nominated = "" if isinstance(outcome, CannotHelp) and outcome.clear_nomination else None

@@ -120,7 +120,7 @@ class Framework:
                 snapshot.follow(plugin.name, plugin)
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
-        """Return why a pod must stay out of activeQ, None where it need not."""
+        """Return why a pod must not enter activeQ, None if it may."""
         for gate in self._gates:
             status = gate.pre_enqueue(pod)
             if status is not None:
@@ -169,7 +169,7 @@ class Framework:
         return replace(_together(refused), freed=freed) if refused else None
 
     def selector_for_hints(self, pod: Pod, plugins: Iterable[str]) -> LabelSelector | None:
-        """Return the selector that hints of `plugins`, which refused the pod, need of it."""
+        """Return the selector of the pod that the hints of `plugins`, which refused it, need."""
         for name in plugins:
             plugin = self._filters_by_name.get(name)
             selector = None if plugin is None else plugin.selector_for_hints(pod, self.snapshot)
@@ -201,7 +201,7 @@ class Framework:
         return NotBound(status, in_binding)
 
     def planned_claims(self, pod: Pod, row: int) -> PlannedClaims | None:
-        """Return what a binding would change of the pod's claims for devices; None: it has none."""
+        """Return the changes of the pod's device claims by a binding; None: it has no claims."""
         for plugin in self._claims:
             planned = plugin.planned(pod, row, self.snapshot)
             if planned != NOTHING_PLANNED:
@@ -209,7 +209,7 @@ class Framework:
         return None
 
     def claim_changes(self, pod: Pod) -> ClaimChanges | None:
-        """Return what was changed of a reserved pod's claims for devices, None where nothing."""
+        """Return the changes of a reserved pod's device claims, None without any."""
         for plugin in self._claims:
             changes = plugin.changed(pod)
             if changes is not None:

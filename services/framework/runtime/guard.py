@@ -54,7 +54,7 @@ class _Failures:
         self.once: PluginFailed | None = None
 
     def check(self) -> None:
-        """Raise what has been kept."""
+        """Raise the kept failure, if there is one."""
         once, self.once = self.once, None
         failure = self.lasting or once
         if failure is not None:

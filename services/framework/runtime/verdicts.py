@@ -165,7 +165,7 @@ class Verdicts:
         self.classes_max = 4096
 
     def pre_filtered(self, pod: Pod) -> tuple[CachedAttempt, bool]:
-        """Return what is kept for the pod's class, before `sync`, and whether PreFilter ran now."""
+        """Return the state of the pod's class, before `sync`, and whether PreFilter ran now."""
         for check in self._checks:
             check()
         key = self._key(pod)
@@ -188,14 +188,14 @@ class Verdicts:
         return Totals(scores, self._columns, self._snapshot, base)
 
     def synced(self, pod: Pod) -> CachedAttempt:
-        """Return what is kept for the pod's class, up to date for an attempt of `pod`."""
+        """Return the state of the pod's class, up to date for an attempt of `pod`."""
         cached, _ = self.pre_filtered(pod)
         if cached.equivalence.pre_filter.refusal is None:
             cached.sync(pod)
         return cached
 
     def _key(self, pod: Pod) -> Hashable:
-        """Return what all verdicts about a pod follow from, the cluster's pods and nodes apart."""
+        """Return the key of the pod's class: the inputs of its verdicts beside pods and nodes."""
         snapshot = self._snapshot
         key_functions = self._keys_with_volumes if pod.spec.volumes else self._keys
         keys = [key_of(pod, snapshot) for key_of in key_functions]
@@ -289,7 +289,7 @@ class EquivalenceClass:
 
     @property
     def can_fail(self) -> bool:
-        """Return whether a filter at work may fail."""
+        """Return whether one of the class's filters may fail."""
         return bool(self._failing)
 
     def status(self, row: int) -> Status:
@@ -490,7 +490,7 @@ class Totals:
         self._totals: Int64s = np.zeros(0, dtype=np.int64)
 
     def synced_failure(self) -> str:
-        """Bring the scores up to date; return how that fails, "" where it does not."""
+        """Bring the scores up to date; return the failure, "" without one."""
         if self._unprepared:
             return self._unprepared
         self._sync()
@@ -691,7 +691,7 @@ class _Scores:
         self._weights = np.array([weight for weight, _ in scores], dtype=np.int64)
 
     def merge(self, rows: Int64s, before: Int64s, totals: Int64s) -> None:
-        """Write the totals of `rows`: what they were `before`, and the weighted scores."""
+        """Write the totals of `rows`: the totals `before`, plus the weighted scores."""
         if not self._columns:
             totals[rows] = before[rows]
             return
@@ -821,7 +821,7 @@ class CachedAttempt:
 
     @property
     def dry_runs_version(self) -> Hashable:
-        """Return what differs whenever dry runs may end otherwise in rows that no log names.
+        """Return a version that differs if dry runs may differ in rows that no log names.
 
         That is so where the class changed in such rows; and where an object of the catalog did,
         since what nominated pods and victims count for in a filter follows from their namespaces,
@@ -894,7 +894,7 @@ class CachedAttempt:
 
     @property
     def filter_failure(self) -> Status | None:
-        """Return how a filter failed, None where none did; a node refused before it hides that."""
+        """Return the error of a filter, None without one; an earlier refusal of a node hides it."""
         if not self.overridden and not self.equivalence.can_fail:
             return None
         errors = (status for status in self.overridden.values() if status.code is Code.ERROR)
@@ -909,7 +909,7 @@ class CachedAttempt:
         return int(np.count_nonzero(refuser >= 0)) + len(self._still_tried(refuser))
 
     def refusals(self) -> dict[int, Status]:
-        """Return the status of each row that does not take the pod."""
+        """Return the status of each row that refuses the pod."""
         overrides, equivalence = self.overrides(), self.equivalence
         refusals: dict[int, Status] = {}
         for row in np.flatnonzero(self.snapshot.columns.alive & (self.refuser != 0)).tolist():
@@ -989,7 +989,7 @@ class CachedAttempt:
             self._kept[key] = refused
 
     def _still_tried(self, refuser: Int8s) -> dict[int, Status]:
-        """Return what of `tried` holds after all nodes were filtered: rows that passed then.
+        """Return the refusals of `tried` that remain after filtering: of rows that passed then.
 
         refuser: int8[nodes] of that evaluation, negative where a row was left out.
         """
@@ -1090,7 +1090,7 @@ class FitError:
         return self.cached.snapshot.row(node) is not None
 
     def code(self, node: str) -> Code:
-        """Return how the filters refused the pod on `node`."""
+        """Return the code with which the filters refused the pod on `node`."""
         row = self.cached.snapshot.row(node)
         if row is None:
             return Code.UNSCHEDULABLE_AND_UNRESOLVABLE
@@ -1111,7 +1111,7 @@ class FitError:
         return self._batch
 
     def key(self, preemptor: Preemptor | None, now_ns: int) -> Hashable:
-        """Return what the refusal's message follows from, None where that is more than this.
+        """Return a key on which alone the refusal's message depends, None if there is no such key.
 
         Preemption begins here: this runs the batch dry run, whose result PostFilter uses later.
         The message is the same while equally many nodes are refused for the same reasons, and
@@ -1264,7 +1264,7 @@ class Scratch:
         self._values = _NOTHING
 
     def of(self, capacity: int) -> Int64s:
-        """Return int64[capacity], which holds anything."""
+        """Return int64[capacity] with undefined values."""
         if len(self._values) != capacity:
             self._values = np.zeros(capacity, dtype=np.int64)
         return self._values
@@ -1310,7 +1310,7 @@ class PluginColumn(ABC):
         return self._scratch is None
 
     def at(self, rows: Int64s) -> Int64s:
-        """Return int64[nodes] whose `rows` are up to date, until the plugin is next called."""
+        """Return int64[nodes] with current values in `rows`, until the plugin is called again."""
         if self._scratch is None:
             self.sync()
             return self.values
@@ -1319,7 +1319,7 @@ class PluginColumn(ABC):
         return values
 
     def sync(self) -> None:
-        """Compute what is stale of a column that is kept."""
+        """Compute the stale rows of a kept column."""
         columns = self._snapshot.columns
         fits = len(self.values) == columns.capacity
         if fits and self._read_to == self._log.end:
@@ -1340,7 +1340,7 @@ class PluginColumn(ABC):
 
     @abstractmethod
     def _version_now(self) -> Hashable:
-        """Return what differs whenever all rows are stale."""
+        """Return a version that differs whenever all rows are stale."""
 
     @abstractmethod
     def _compute(self, rows: Int64s, values: Int64s) -> bool:

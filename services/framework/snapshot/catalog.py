@@ -67,7 +67,7 @@ class Nominations:
             del self._by_node[node_name]
 
     def restore(self, pod: Pod, nominated: NominatedPlace | None) -> None:
-        """Bring back what `place_of` returned for the pod, while other nominations stand as then.
+        """Restore a place returned by `place_of`; other nominations must be as they were then.
 
         So changes are undone exactly where the latest is undone first.
         """
@@ -109,7 +109,7 @@ class Nominations:
         return [pod for held in self._by_node.values() for pod in held.values()]
 
     def counted(self, node_name: str, pod: Pod) -> Sequence[Pod]:
-        """Return the nominated pods that `pod` has to leave room for on a node.
+        """Return the nominated pods on a node that count in the filters of `pod`.
 
         These are the others of equal or higher priority.
         Source: kubernetes v1.34 framework/runtime/framework.go, addGENominatedPods.

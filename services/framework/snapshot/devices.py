@@ -115,7 +115,7 @@ class Slices:
 
 
 class Devices:
-    """The objects by name, claims by "namespace/name", and what follows from them.
+    """The device objects by name, claims by "namespace/name", and indexes of them.
 
     `version` grows with each change, `class_version` with those of classes.
     """
@@ -244,7 +244,7 @@ class Devices:
 
 
 def _ignore(pool: PoolName | None) -> None:
-    """Serve where nothing follows the changes."""
+    """Ignore a change: the default where no follower is set."""
 
 
 def _is_better(cls: DeviceClass, other: DeviceClass) -> bool:

@@ -15,7 +15,7 @@ from services.kube.requests import HostPort, hold, release
 
 @dataclass(slots=True)
 class NodeView:
-    """A node and what is on it; `allocatable` and `requested` follow the snapshot's columns.
+    """A node and its pods; `allocatable` and `requested` follow the snapshot's columns.
 
     `changes` are the pods that came (1) and went (-1) since the snapshot, in order.
     """
@@ -77,7 +77,7 @@ class NodeView:
         self.changes.append((pod, 1))
 
     def remove(self, pod: Pod) -> None:
-        """Take a pod's share off the node."""
+        """Stop counting a pod on the node."""
         load = self.snapshot.load(self.snapshot.spec_in_force(pod))
         for index, amount in load.taken:
             self.requested[index] -= amount

@@ -98,7 +98,7 @@ class PodClasses:
         self._note(row, number, 1)
 
     def went(self, pod: Pod, row: int) -> None:
-        """Take a pod out again."""
+        """Stop counting a pod."""
         slot = self._slot_of.pop(pod.uid)
         self._note(row, int(self.numbers[slot]), -1)
         self.rows[slot] = self.numbers[slot] = _FREE
@@ -193,7 +193,7 @@ class ClassWeights:
         self.weights: Int64s = np.zeros(_FIRST, dtype=np.int64)
 
     def of(self, number: int) -> int:
-        """Return what a pod of that class counts."""
+        """Return the weight of a pod of that class."""
         self.sync()
         return int(self.weights[number])
 
@@ -243,7 +243,7 @@ class ClassCounts:
         self._position = -1
 
     def sync(self) -> None:
-        """Count what came and went."""
+        """Count the pods that were added and removed."""
         pod_classes = self._classes
         if self._position == pod_classes.end and len(self.counts) == self._columns.capacity:
             return
@@ -270,7 +270,7 @@ class ClassCounts:
 
 
 class ClassCountsByKey:
-    """The class counts in use, by what they count."""
+    """The class counts in use, by key."""
 
     __slots__ = ("_by_key", "_classes", "_columns")
 

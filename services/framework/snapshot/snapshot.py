@@ -36,7 +36,7 @@ class PodFollower(Protocol):
         """Count a pod on the node of `row`."""
 
     def pod_went(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
-        """Take it out again."""
+        """Stop counting a pod on the node of `row`."""
 
 
 class Snapshot:
@@ -98,7 +98,7 @@ class Snapshot:
 
     @property
     def changes(self) -> tuple[int, ...]:
-        """Return what differs whenever a decision about the same pod may differ."""
+        """Return a version that differs whenever a decision about the same pod may differ."""
         catalog = self.catalog
         return (
             self.node_log.end,
@@ -158,7 +158,7 @@ class Snapshot:
         return self._ports[row]
 
     def load(self, spec: PodSpec) -> PodLoad:
-        """Return what a pending pod of that spec takes from a node, by column."""
+        """Return the load of a pending pod with that spec, by column."""
         return self._loads.of(spec)
 
     def spec_in_force(self, pod: Pod) -> PodSpec:
@@ -242,7 +242,7 @@ class Snapshot:
         self._assumed.add(pod.uid)
 
     def forget(self, uid: str) -> None:
-        """Take an assumed pod off its node; the latest assumed pod leaves no trace."""
+        """Remove an assumed pod from its node; the latest assumed pod leaves no trace."""
         assert uid in self._assumed, f"{uid} is not assumed"
         self.remove_pod(uid)
 
@@ -257,11 +257,11 @@ class Snapshot:
         self.budget_changes += 1
 
     def layout(self) -> RowLayout:
-        """Return which row is whose."""
+        """Return the owners of rows and columns."""
         return self._rows.layout()
 
     def lay_out(self, layout: RowLayout) -> None:
-        """Take the rows of another snapshot, before anything is put; nodes and pods follow.
+        """Adopt the row numbers of another snapshot, before any node or pod is added.
 
         Raises ValueError for a layout that no snapshot can have.
         """
@@ -307,7 +307,7 @@ class Snapshot:
         self.row_log.note(row)
 
     def _is_same_to_plugins(self, held: tuple[Pod, int], pod: Pod) -> bool:
-        """Return whether no verdict can follow from the change of a pod on a node."""
+        """Return whether no verdict depends on the change of a pod on a node."""
         old, row = held
         return (
             old.spec is pod.spec

@@ -104,7 +104,7 @@ class Decision:
 
     @property
     def awaits_answer(self) -> bool:
-        """Return whether the world may refuse to carry out what was decided."""
+        """Return whether the simulation may refuse to carry out the decision."""
         return isinstance(self.verdict, Binding) or self.nomination is not None
 
     @property

@@ -121,7 +121,7 @@ CycleResult = Binding | FitError | NoNodesAvailable | CycleError | Refused
 
 
 class Attempt(NamedTuple):
-    """A head and its pod, with what a decision about it may change and an undo restores.
+    """A head and its pod, with the state that a decision may change and that an undo restores.
 
     follows_from_class: whether the pod's refusal is that of every equivalent pod while nothing
     changes. A pod that is nominated itself is decided again, and so is every pod under a user's
@@ -401,7 +401,7 @@ class Cycle:
     def _unless_extenders_refuse(
         self, pod: Pod, row: int, cached: CachedAttempt, recorder: Recorder
     ) -> Binding | None:
-        """Return the pod's nominated node, which passed the filters, if extenders let it pass.
+        """Return the pod's nominated node, which passed the filters, if extenders accept it.
 
         The failure of one, as that of a filter before, leaves it to the other nodes' turn.
         """
@@ -479,7 +479,7 @@ class Cycle:
 
 
 def _verdict(not_bound: NotBound) -> Refused | Failed:
-    """Return what an assumed pod is given back with."""
+    """Return the verdict with which an assumed pod that was not bound is requeued."""
     status = not_bound.status
     if status.code.is_rejected:
         return (refused_in_binding if not_bound.in_binding else refused_when_assumed)(status)

@@ -66,7 +66,7 @@ class NodeVerdicts:
 
 
 def no_verdicts(error: str) -> NodeVerdicts:
-    """Return those of a cycle that ended in an error."""
+    """Return the verdicts of a cycle that ended in an error."""
     return NodeVerdicts(
         feasible=(), refusals={}, pre_filtered=frozenset(), skipped_filters=(), error=error
     )
@@ -74,7 +74,7 @@ def no_verdicts(error: str) -> NodeVerdicts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodEvaluation:
-    """All that is found about a pod; texts are kube-scheduler's.
+    """The complete evaluation of a pod; texts are kube-scheduler's.
 
     `host` is "" where no node fits, and `fast_path` "nominatedNode" or "singleFeasibleNode" where
     a cycle returns without scoring. `error` is how the cycle failed, without any verdict then.
@@ -102,7 +102,7 @@ class PodEvaluation:
 def evaluate_pod(
     cycle: Cycle, pod: Pod, *, attempt: int, now_ns: int, preemptor: Preemptor | None, seed: int
 ) -> PodEvaluation:
-    """Judge `pod` as `cycle` would on its attempt number `attempt`; nothing is assumed."""
+    """Evaluate `pod` as `cycle` would on its attempt number `attempt`; nothing is assumed."""
     blank = PodEvaluation(
         profile=cycle.framework.profile.scheduler_name,
         verdicts=no_verdicts(""),
@@ -147,7 +147,7 @@ def evaluate_pod(
 
 
 def _node_verdicts(cycle: Cycle, pod: Pod, recorder: Recorder, result: CycleResult) -> NodeVerdicts:
-    """Return what the recorder kept, by node name."""
+    """Return the recorded verdicts by node name."""
     if isinstance(result, CycleError):
         return no_verdicts(result.message)
     snapshot = cycle.framework.snapshot

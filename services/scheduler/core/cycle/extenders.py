@@ -70,7 +70,7 @@ class ExtenderTerms:
     managed_resources: frozenset[str] = frozenset()
 
     def is_interested(self, pod: Pod) -> bool:
-        """Return whether the extender has a say about `pod`."""
+        """Return whether the extender is called for `pod`."""
         if not self.managed_resources:
             return True
         containers = (*pod.spec.containers, *pod.spec.init_containers)
@@ -109,10 +109,10 @@ class Extender(Protocol):
 
     @property
     def terms(self) -> ExtenderTerms:
-        """Return what is agreed with it."""
+        """Return the configuration of the extender."""
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> FilterAnswer | ExtenderError:
-        """Return which of `nodes` suit the pod; `passed` holds no other node."""
+        """Return which of `nodes` pass; `passed` has no other node."""
 
     def prioritize(
         self, pod: Pod, nodes: Sequence[Node]
@@ -122,10 +122,10 @@ class Extender(Protocol):
     def process_preemption(
         self, pod: Pod, candidates: Sequence[Candidate]
     ) -> Sequence[NodeVictims] | ExtenderError:
-        """Return the candidates that it leaves."""
+        """Return the candidates that remain."""
 
     def bind(self, pod: Pod, node_name: str) -> ExtenderError | None:
-        """Bind the pod; None where that worked."""
+        """Bind the pod; None on success."""
 
 
 def as_int64(score: int) -> int:
@@ -180,7 +180,7 @@ class Extenders:
         return taken
 
     def warn(self, error: ExtenderError) -> None:
-        """Keep a failure that is ignored."""
+        """Keep an ignored failure as a warning."""
         if len(self._warnings) < _WARNINGS_MAX:
             self._warnings.append(_cut(error.message))
 
@@ -201,7 +201,7 @@ class Extenders:
     def _filter(
         self, pod: Pod, nodes: Sequence[Node]
     ) -> tuple[Sequence[Node], dict[str, Status]] | ExtenderError:
-        """Return the nodes that all extenders let pass, in the order sent, and others' statuses."""
+        """Return the nodes that pass all extenders, in the order sent, and others' statuses."""
         statuses: dict[str, Status] = {}
         remaining = tuple(nodes)
         for extender in self._extenders:
@@ -238,7 +238,7 @@ class Extenders:
         return {row: status for row, status in rows if row is not None}
 
     def scores(self, pod: Pod, nodes: Sequence[Node]) -> dict[str, int]:
-        """Return what the extenders add to the nodes' totals, by name; failures add nothing."""
+        """Return the extenders' weighted scores of nodes, by name; a failed one adds none."""
         total: dict[str, int] = {}
         for extender in self._extenders:
             terms = extender.terms
@@ -254,7 +254,7 @@ class Extenders:
         return total
 
     def bind(self, pod: Pod, node_name: str) -> Status | None:
-        """Have the extender that binds do so; None where none of them does."""
+        """Bind by the extender that binds; None if none does."""
         for extender in self._extenders:
             if not extender.terms.binds or not extender.terms.is_interested(pod):
                 continue
@@ -367,7 +367,7 @@ class Extenders:
 
 @dataclass(frozen=True, slots=True)
 class ScoredByExtenders:
-    """The totals of an equivalence class with what extenders add, int64[nodes]."""
+    """The totals of an equivalence class with the scores of extenders, int64[nodes]."""
 
     totals: NodeTotals
     added: Int64s
@@ -378,7 +378,7 @@ class ScoredByExtenders:
 
 
 class SentNodes:
-    """The nodes of one cycle that were sent to its extenders, and what these answered.
+    """The nodes of one cycle that were sent to its extenders, and the responses.
 
     Nodes are sent in the snapshot's order. An extender may refuse a node with a status, drop it
     without one, and give reasons for nodes that the snapshot does not have.
@@ -429,7 +429,7 @@ class SentNodes:
         return sum(status is _ABSENT for status in self.refusals(_ABSENT).values())
 
     def prioritize(self) -> Mapping[str, int]:
-        """Return what extenders add to the nodes that passed, by name; a single one has no score.
+        """Return extenders' scores of the nodes that passed, by name; a single node has none.
 
         They are called once.
         """
@@ -439,7 +439,7 @@ class SentNodes:
         return self._scores
 
     def scored(self, totals: NodeTotals, *, any_plugin_scores: bool) -> ScoredByExtenders:
-        """Return the totals with what extenders add.
+        """Return the totals with the scores of extenders.
 
         Where no plugin scores, nodes are worth 0, not the 1 that they are without extenders.
         """

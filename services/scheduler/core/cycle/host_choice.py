@@ -30,7 +30,7 @@ from services.framework.snapshot.snapshot import Snapshot
 
 
 class ChosenNode(NamedTuple):
-    """The row taken.
+    """The chosen row.
 
     `feasible` rows fitted, and `tied` of them had the best `total`.
     """
@@ -73,7 +73,7 @@ class HostChoice(ABC):
         return refuser, 0
 
     def mark(self) -> int:
-        """Return what `reset` needs to come back to this moment; most choices leave nothing."""
+        """Return the state for `reset`; most choices have none."""
         return 0
 
     def reset(self, mark: int) -> None:  # noqa: B027 - most choices leave nothing
@@ -218,7 +218,7 @@ class SampledChoice(HostChoice):
     def sample(
         self, refuser: Int8s, snapshot: Snapshot, tried: Collection[int]
     ) -> tuple[Int8s, int]:
-        """Return the first rows that suffice; the next search begins as many nodes further on.
+        """Return the first rows that are enough; the next search begins after the visited nodes.
 
         Rows in `tried` count among the others in any case.
         """
@@ -238,7 +238,7 @@ class SampledChoice(HostChoice):
         return sample, looked_at
 
     def mark(self) -> int:
-        """Return what `reset` needs to come back to this moment."""
+        """Return the state for `reset`."""
         return self.inner.mark() << _INDEX_BITS | self.start.index
 
     def reset(self, mark: int) -> None:

@@ -45,7 +45,7 @@ def refusal(framework: Framework, pod: Pod, row: int) -> Status | None:
 def preemption_faults(
     framework: Framework, pod: Pod, row: int, victims: Sequence[Pod]
 ) -> Iterator[Status]:
-    """Yield what is wrong with deleting `victims`, which are on the node of a live row, for a pod.
+    """Yield the faults of preempting `victims`, which are on the node of a live row, for a pod.
 
     Raises PluginFailed.
     """

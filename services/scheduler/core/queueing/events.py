@@ -143,7 +143,7 @@ def _on_waiting(
 
 
 def _ours(pod: Pod | None, scheduler_names: Collection[str]) -> Pod | None:
-    """Return the pod where it waits for one of our profiles, else None."""
+    """Return the pod if it is pending and one of our profiles schedules it, else None."""
     if pod is None or pod.node_name or pod.spec.scheduler_name not in scheduler_names:
         return None
     return pod
@@ -187,7 +187,7 @@ class EventHandlers:
         return tuple(Move(event=event, old=old, new=new) for event in node_changes(old, new))
 
     def node_deleted(self, node: Node) -> tuple[QueueOperation, ...]:
-        """Move for a node's end: a node less may even out a spread."""
+        """Move for a deleted node: without it, a topology spread may have less skew."""
         return (Move(event=EventLabel.NODE_DELETE, old=node),)
 
     def assigned_added(self, pod: Pod) -> tuple[QueueOperation, ...]:
@@ -201,7 +201,7 @@ class EventHandlers:
     def pending_updated(
         self, old: Pod, new: Pod, *, assumed: Pod | None
     ) -> tuple[QueueOperation, ...]:
-        """Update the queue unless the pod is `assumed`, which is the pod as it was then.
+        """Update the queue unless the pod is assumed; `assumed` is its version of that time.
 
         A nomination that ends or changes frees its old node for pods of at most that priority.
         """
@@ -214,7 +214,7 @@ class EventHandlers:
         return (update,)
 
     def pending_deleted(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
-        """Delete the pod; what it was assumed or nominated to take becomes free.
+        """Delete the pod; the resources that it was assumed or nominated to use become free.
 
         One that waits on Permit is rejected at the same time.
         """
@@ -226,7 +226,7 @@ class EventHandlers:
         return (delete,)
 
     def pending_bound(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
-        """Handle a pod that was bound as one that was deleted, so that a binding wakes pods.
+        """Handle a bound pod as a deleted one, so that a binding moves unschedulable pods.
 
         Upstream stopped that in v1.35.
         """
@@ -248,7 +248,7 @@ class HandlersV136(EventHandlers):
         return *moves, Move(event=EventLabel.NODE_DECLARED_FEATURE_CHANGE, old=old, new=new)
 
     def pending_bound(self, pod: Pod, *, waits_on_permit: bool) -> tuple[QueueOperation, ...]:
-        """Delete the pod, whose nomination its binding fulfils."""
+        """Delete the pod; its binding moves no other pod."""
         del waits_on_permit
         return (QueueDelete(pod=pod),)
 

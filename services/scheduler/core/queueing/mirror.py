@@ -134,7 +134,7 @@ class QueueMirror:
             self._put(pod, pod.nominated_node_name)
 
     def gate_changed(self, pod: Pod) -> list[QueueStep]:
-        """Follow a change of what gates a pod, where the pod itself has not changed."""
+        """Follow a change of the plugins that gate a pod which has not changed itself."""
         gate = self._gate_of(pod)
         if self._traits.has_gates:
             return [SetGates(pod=pod, gates=(gate,) if gate else ())]
@@ -144,7 +144,7 @@ class QueueMirror:
         return self._add(pod)
 
     def after_failed_binding(self, pod: Pod, node_name: str) -> Sequence[QueueStep]:
-        """Return the move that follows a binding that failed: the room on its node is free again.
+        """Return the move after a failed binding, which frees the resources of its node.
 
         Its object is the pod as assumed, with the node, for hints ignore pods without one. The pod
         itself is not moved by it. v1.34 only; older versions have no such move.
@@ -166,7 +166,7 @@ class QueueMirror:
         return [QueueAdd(pod=pod, gates=(gate,) if gate else ())]
 
     def _update(self, operation: QueueUpdate, old: Pod, new: Pod) -> list[QueueStep]:
-        """Follow an update: one without any nomination in it keeps the one in memory.
+        """Follow an update; if neither version has a nomination, the one in memory stays.
 
         Source: kubernetes v1.34 pkg/scheduler/backend/queue/nominator.go, UpdateNominatedPod.
         """
@@ -207,7 +207,7 @@ class PendingPods:
         self._movable_by_pods = 0
 
     def __len__(self) -> int:
-        """Return how many there are."""
+        """Return the number of pending pods."""
         return len(self._pods)
 
     @property

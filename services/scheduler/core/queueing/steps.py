@@ -21,7 +21,7 @@ from services.kube.value import value
 
 
 class EventLabel(StrEnum):
-    """A cluster event, named by what its object is and what happened to it."""
+    """A cluster event, named by the kind of its object and the kind of the change."""
 
     UNKNOWN = "Unknown"
     NODE_ADD = "NodeAdd"
@@ -94,7 +94,7 @@ class QueueUpdate:
 
 @value(kw_only=True)
 class SetGates:
-    """Other PreEnqueue plugins than before hold back a waiting pod that has not changed."""
+    """The PreEnqueue plugins that hold back a pending pod have changed, but not the pod."""
 
     pod: Pod
     gates: tuple[str, ...]
@@ -102,7 +102,7 @@ class SetGates:
 
 @value(kw_only=True)
 class QueueDelete:
-    """A pod waits no longer: it was deleted, has finished or was assigned to a node."""
+    """A pod is no longer pending: it was deleted, has finished or was assigned to a node."""
 
     pod: Pod
 

@@ -50,7 +50,7 @@ from services.scheduler.core.session.options import SchedulerOptions, SchedulerS
 
 
 class Scheduler:
-    """One session's scheduler; `stopwatch` returns ns of any clock and is never decided by.
+    """One session's scheduler; `stopwatch` returns ns of any clock and affects no decision.
 
     `registry` makes the profiles' plugins; DefaultPreemption is added by the rules.
     """
@@ -137,12 +137,12 @@ class Scheduler:
         return list(events.on_node_deleted(node, handlers=self._queue.handlers))
 
     def put_budget(self, budget: PodDisruptionBudget) -> list[QueueStep]:
-        """Add or update a budget; no pod waits for that."""
+        """Add or update a budget; this moves no pod."""
         self.snapshot.set_budget(budget)
         return []
 
     def remove_budget(self, namespace: str, name: str) -> list[QueueStep]:
-        """Remove a deleted budget; no pod waits for that."""
+        """Remove a deleted budget; this moves no pod."""
         self.snapshot.remove_budget(namespace, name)
         return []
 
@@ -182,7 +182,7 @@ class Scheduler:
         return decision
 
     def awaits_effects(self, decision: Decision) -> bool:
-        """Return whether the next attempt must see what the decision causes.
+        """Return whether the next attempt must see the effects of the decision.
 
         It must where a victim has a disruption budget, whose status the disruption controller
         changes. Upstream's attempts read the status that its API server has by then.
@@ -193,7 +193,7 @@ class Scheduler:
         )
 
     def undo(self, decisions: Sequence[Decision]) -> None:
-        """Take back decisions whose pops the queue did not accept, the latest first.
+        """Undo decisions whose pops the queue did not accept, the latest first.
 
         They are the last ones, so that the queue's cycle, which counts pops, is again that before
         the first of them. Their pods stay marked as movable: a move may be sent that moves none.
@@ -212,7 +212,7 @@ class Scheduler:
     # Answers
 
     def answer(self, pop: PopId, stage: Stage | None) -> list[QueueStep]:
-        """Handle the world's answer to a decision: `stage` is what it refused, or None.
+        """Handle the simulation's answer to a decision; `stage` is the refused part, or None.
 
         An unknown pop is ignored.
         """
@@ -267,7 +267,7 @@ class Scheduler:
         return self._cycles[pod.spec.scheduler_name].framework.sort_key(pod)
 
     def may_wait(self) -> MayWait:
-        """Return which events the world may hold back, where no pod can be popped now.
+        """Return which events the simulation may delay while no pod can be popped.
 
         A pod whose binding waits for its answer needs no event unless the binding is refused.
         """
@@ -276,11 +276,11 @@ class Scheduler:
         return MayWait.NOTHING if self._pending.any_for_pods else MayWait.STATUS
 
     def may_move_pods(self, event: EventLabel) -> bool:
-        """Return whether an event may move a pod: one that listens, or one that is in flight."""
+        """Return whether an event may move a pod that waits for events or is in flight."""
         return self._pending.may_move(event, in_flight=bool(self._unanswered))
 
     def reads_objects(self, event: EventLabel) -> bool:
-        """Return whether a hint about a pod that waits may read what `event` is about."""
+        """Return whether a hint of a pending pod may read the object of `event`."""
         return self._pending.may_be_read(event)
 
     def assumed(self) -> Sequence[tuple[PopId, str]]:
@@ -302,7 +302,7 @@ class Scheduler:
     # The checkpoint's part beside the snapshot
 
     def state(self) -> SchedulerState:
-        """Return the state that follows from no object; called between rounds."""
+        """Return the state that cannot be derived from objects; called between rounds."""
         return SchedulerState(
             latest_cycle=self._latest_cycle,
             choice_mark=self._choice.mark(),
@@ -354,12 +354,12 @@ class Scheduler:
         return not pod.node_name and not pod.is_terminal and self.serves(pod)
 
     def _put_all_pending(self) -> None:
-        """Put all again: what a pod's plugins read may follow from objects such as a Service."""
+        """Put all pending pods again: their plugins may read objects such as a Service."""
         for uid in self._pending.uids():
             self._put_pending(self.pods[uid])
 
     def _binding_refused(self, decision: Decision) -> list[QueueStep]:
-        """Return the pod to the queue, unless it has gone, has ended or was bound by others.
+        """Return the pod to the queue, unless it was deleted, has ended or was bound by others.
 
         Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleSchedulingFailure.
         """
@@ -376,7 +376,7 @@ class Scheduler:
         return [*steps, *self._mirror.after_failed_binding(pod, decision.verdict.node_name)]
 
     def _release(self, decision: Decision) -> None:
-        """Take an assumed pod off its node, unless the world has changed it meanwhile."""
+        """Remove an assumed pod from its node, unless an event has changed it meanwhile."""
         assert isinstance(decision.verdict, Binding)
         pod, row = decision.bound_pod, decision.verdict.row
         if self.snapshot.name(row) == decision.verdict.node_name:
@@ -399,7 +399,7 @@ class Scheduler:
         return [(pod, self._gate_of(pod)) for pod in pods if pod.namespace == namespace]
 
     def _after_gates(self, before: Iterable[tuple[Pod, str]]) -> list[QueueStep]:
-        """Return the steps for the pods of which another plugin than before, or none, is a gate."""
+        """Return the steps for the pods whose gate has changed from `before`."""
         changed = (pod for pod, gate in before if self._gate_of(pod) != gate)
         return [step for pod in changed for step in self._mirror.gate_changed(pod)]
 

@@ -35,7 +35,7 @@ from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice
 
 
 def warm_up(compiling: Callable[[int, int], None] = lambda _done, _all: None) -> None:
-    """Schedule a few pods on a cluster of its own, so that each kernel has been called.
+    """Schedule a few pods on a small cluster, so that each kernel has been called once.
 
     `compiling` receives how many of all kernels were compiled, after each of them; not where they
     are loaded from disk. From now on this process compiles every kernel at its first call.
