@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
+from replay.cli.errors import LOOP
 from reprieve.scheduler.v1beta1.scheduler_service_pb2 import RunRoundRequest, RunRoundResponse
 from tests.e2e.commands import SERVICE, reprieve
 from tests.e2e.strange_services import (
@@ -127,6 +128,34 @@ class LateScheduler(StrangeScheduler):
         if RunRoundRequest.FromString(data).round.time_ns < 60 * MINUTE_NS:
             outcomes.next_wakeup_time_ns = 60 * MINUTE_NS
         return number, response
+
+
+class StubbornScheduler(StrangeScheduler):
+    """Finds no room, and tries the same pod again at once, for ever."""
+
+    _refused: bytes = b""
+
+    def answer(self, data: bytes) -> tuple[int, Message]:
+        """Return a refusal, and that there is more."""
+        number, response = super().answer(data)
+        assert isinstance(response, RunRoundResponse)
+        outcomes = response.rounds[0]
+        for outcome in outcomes.outcomes:
+            outcome.unschedulable.SetInParent()
+            self._refused = outcome.SerializeToString()
+        if not outcomes.outcomes and self._refused:
+            outcomes.outcomes.add().MergeFromString(self._refused)
+            outcomes.outcomes[0].pop.cycle = self._cycles = self._cycles + 1
+        outcomes.more = bool(outcomes.outcomes)
+        return number, response
+
+
+def test_a_round_that_never_ends_is_an_endless_loop(trace: Path) -> None:
+    """A scheduler that tries a pod again and again at one instant ends the run with 5."""
+    with strange_service(StubbornScheduler, garbage, at=0) as address:
+        options = ("--scheduler", address, "--no-eviction", "--run", "run", "--no-audit")
+        said = reprieve(trace.parent, "replay", str(trace), *options, code=LOOP).stderr
+    assert "the scheduler has refused pod shop/first more than 1,000 times in it" in said
 
 
 def test_a_tick_that_a_run_ends_before_is_a_note(trace: Path) -> None:

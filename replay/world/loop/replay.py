@@ -10,7 +10,8 @@ instant. Rounds that are not sent are numbered, too, so the numbers of those sen
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -42,6 +43,8 @@ from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.time import SECOND_NS
 
 ROUNDS_MAX = 1000
+PARTS_UNCOUNTED = 100
+"""Parts of a round's outcomes in which it is not counted how often a pod is refused."""
 PATIENCE_NS = 600 * SECOND_NS
 """How long pending pods are retried on an unchanged snapshot: twice the longest time that upstream
 keeps one among the unschedulable (kubernetes v1.34, podMaxInUnschedulablePodsDuration)."""
@@ -245,9 +248,16 @@ class Replay:
     def _carry_out(self, now_ns: int) -> None:
         """Send the round and carry out its outcomes, whose effects belong to the next one.
 
-        The loop body runs while the scheduler decides the round's next part.
+        The loop body runs while the scheduler decides the round's next part. Raises LoopError where
+        the parts have no end: a pod is refused in them again and again.
         """
-        for outcomes in self.stream.outcomes(self.cluster.take_events()):
+        refused = Counter[str]()
+        for part, outcomes in enumerate(self.stream.outcomes(self.cluster.take_events())):
+            if part >= PARTS_UNCOUNTED:
+                for uid in _refused_uids(outcomes):
+                    refused[uid] += 1
+                    if refused[uid] > ROUNDS_MAX:
+                        raise LoopError(self._endless_text(now_ns, uid))
             ready = self._costs.ready(now_ns, outcomes.outcomes, self._outcomes.mistake_of)
             self._apply(now_ns, ready)
             self._wakeup_ns = (
@@ -282,6 +292,13 @@ class Replay:
         else:
             self.controllers.act(now_ns, action)
 
+    def _endless_text(self, now_ns: int, uid: str) -> str:
+        pod = self.cluster.pods.get(uid)
+        return (
+            f"a round at {now_ns} ns without an end: the scheduler has refused pod "
+            f"{uid if pod is None else pod.key} more than {ROUNDS_MAX:,} times in it, and goes on"
+        )
+
     def _loop_text(self, now_ns: int) -> str:
         events = self.stream.last_events
         pods = dict.fromkeys(name for event in events if (name := _pod_name(event)))
@@ -290,6 +307,15 @@ class Replay:
             f"{ROUNDS_MAX} rounds at {now_ns} ns without an end; the events of these pods repeat: "
             f"{names or 'none'}{self._outcomes.last_refusal}"
         )
+
+
+def _refused_uids(outcomes: scheduler_pb2.RoundOutcomes) -> Iterator[str]:
+    """Yield the UIDs of the pods that a part of a round's outcomes does not bind."""
+    for outcome in outcomes.outcomes:
+        if outcome.HasField("refusals"):
+            yield from outcome.refusals.uids
+        elif not outcome.HasField("bind"):
+            yield outcome.pop.uid
 
 
 def _pod_name(event: scheduler_pb2.Event) -> str:
