@@ -77,6 +77,9 @@ class Exchange(Generic[Request, Answer]):
             if self._unary is not None and _is_unserved(error):
                 self._is_streaming = False
                 return self._called()
+            if self._unary is not None and _is_unknown(error):
+                text = f"{self._service} answers its stream with {describe(error)}"
+                raise BackendError(f"{text}; {_NOT_SERVED}") from error
             if self._is_overdue:
                 raise silent(self._service, "response", self._response_s) from error
             raise failed(self._service, error) from error
@@ -107,6 +110,10 @@ class Exchange(Generic[Request, Answer]):
                 return
 
 
+def _is_unknown(error: grpc.RpcError) -> bool:
+    return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNKNOWN
+
+
 def _is_unserved(error: grpc.RpcError) -> bool:
     return isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED
 
@@ -123,6 +130,10 @@ def silent(service: str, timeout: str, seconds: float) -> ServiceSilentError:
     return ServiceSilentError(f"{text}; --timeout {timeout}=DURATION waits for longer")
 
 
+_NOT_SERVED = (
+    "a stream that is not served has to be answered with UNIMPLEMENTED, then the unary method is "
+    "called"
+)
 _LOST = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED)
 _LOST_REASONS = ("SESSION_EXPIRED", "SESSION_BROKEN", "SEQUENCE_MISMATCH")
 _TRANSPORT = ("Stream removed", "Received RST_STREAM")

@@ -9,6 +9,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 from google.protobuf.message import Message
 
@@ -19,6 +20,7 @@ from tests.e2e.strange_services import (
     NODE,
     Fault,
     StrangeScheduler,
+    StrangeService,
     crash,
     foreign_session,
     garbage,
@@ -128,6 +130,22 @@ class LateScheduler(StrangeScheduler):
         if RunRoundRequest.FromString(data).round.time_ns < 60 * MINUTE_NS:
             outcomes.next_wakeup_time_ns = 60 * MINUTE_NS
         return number, response
+
+
+def unknown_status(
+    _service: StrangeService, _response: Message, context: grpc.ServicerContext
+) -> bytes:
+    """Fail as libraries do where a method is missing or raises."""
+    context.abort(grpc.StatusCode.UNKNOWN, "Illegal arity of reply generator")
+    raise AssertionError("abort raises")
+
+
+def test_a_stream_that_a_library_does_not_serve_properly_is_explained(trace: Path) -> None:
+    """Ruby's answers UNKNOWN where a method is left out."""
+    with strange_scheduler(unknown_status, at=1) as address:
+        said = " ".join(replayed(trace, address, *TIMEOUTS).split())
+    assert f"the scheduler at {address} answers its stream with UNKNOWN: Illegal arity" in said
+    assert "has to be answered with UNIMPLEMENTED" in said
 
 
 class StubbornScheduler(StrangeScheduler):
