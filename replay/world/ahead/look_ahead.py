@@ -76,7 +76,7 @@ class WindowedScheduler(Protocol):
 
 
 class LookAhead:
-    """A replay's scheduler, to which fewer messages are sent than the replay has rounds.
+    """The scheduler as the loop sees it; sends it fewer messages than the replay has rounds.
 
     `rounds_ahead` counts the rounds that needed no message of their own.
     """

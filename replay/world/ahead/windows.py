@@ -168,7 +168,7 @@ class Windows:
                     return
 
     def close(self, rounds_not_run: int) -> None:
-        """End the present window, if there is one.
+        """End the current window, if there is one.
 
         Windows grow while they are run as a whole, and shrink where rounds are not run.
         """
@@ -302,7 +302,7 @@ class Windows:
         return len(pods) <= PODS_MAX and all(map(self._is_foreseeable, pods))
 
     def _is_foreseeable(self, pod: PodRecord) -> bool:
-        """Return whether the events after the binding of a new pod can be foreseen."""
+        """Return whether the events after a new pod's binding can be foreseen."""
         status = pod.message.status
         return (
             self._cluster.is_schedulable(pod)

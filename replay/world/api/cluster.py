@@ -266,7 +266,7 @@ class Cluster:
         return uid in self.pods or (uid != "" and any(removed))
 
     def is_end_unsent(self, kind: str, identity: str) -> bool:
-        """Return whether an event says that a pod or a node ends which was not sent yet.
+        """Return whether an unsent event ends or removes a pod or a node.
 
         `identity` is a pod's UID or a node's name; a pod ends by its removal, or by the request to
         delete it.
@@ -403,7 +403,7 @@ class Cluster:
 
     @property
     def changed(self) -> Changed:
-        """Return what controllers must look at; made when something is first marked.
+        """Return the changed objects for controllers; created when one is first marked.
 
         A replay takes it several times a round, and nothing has changed at most of them.
         """
@@ -413,11 +413,11 @@ class Cluster:
 
     @property
     def has_changed(self) -> bool:
-        """Return whether controllers may have to look at something."""
+        """Return whether any object has changed for controllers."""
         return self._changed is not None
 
     def take_changed(self) -> Changed:
-        """Return what controllers must look at, and reset it."""
+        """Return the changed objects for controllers, and reset them."""
         changed, self._changed = self._changed, None
         return changed or Changed()
 
@@ -443,7 +443,7 @@ class Cluster:
             self._snapshot_changed()
 
     def _update_owner(self, pod: PodRecord) -> None:
-        """Follow a change of a pod's controller; both controllers must look again."""
+        """Follow a change of a pod's controller; both controllers must sync."""
         owner_uid = controller_uid(pod.message.metadata)
         if owner_uid == pod.owner_uid:
             return

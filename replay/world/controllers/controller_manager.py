@@ -126,7 +126,7 @@ class ControllerManager:
         self._acting[action.kind].act(now_ns, action)
 
     def reconcile(self, now_ns: int) -> None:
-        """Let all controllers look at what has changed, in their order."""
+        """Let all controllers process the changes, in their order."""
         changed = self._cluster.take_changed()
         for controller in self._reconciling:
             controller.reconcile(now_ns, changed)
@@ -161,6 +161,6 @@ class ControllerManager:
 
 
 def _overriding(method: str, controllers: tuple[Controller, ...]) -> tuple[Controller, ...]:
-    """Return the controllers that do not inherit a method's doing nothing."""
+    """Return the controllers that implement a method."""
     nothing = getattr(Controller, method)
     return tuple(one for one in controllers if getattr(type(one), method) is not nothing)

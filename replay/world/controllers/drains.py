@@ -194,7 +194,7 @@ class Drains(Controller):
         return ordered_nodes(nodes, _ORDERS[order], pods)
 
     def _go_on(self, now_ns: int, drain: _Drain) -> None:
-        """Begin with the next nodes, as many as are drained at a time."""
+        """Begin with the next nodes, up to the number that is drained at a time."""
         while drain.waiting and len(drain.active) < max(1, drain.options.parallel):
             name = drain.waiting.pop(0)
             if name in self._cluster.nodes and name not in self._active:

@@ -51,7 +51,7 @@ _ALL_LOST = (
 
 
 class NodeMonitor(Controller):
-    """Looks at the nodes of a cluster, and taints those that fail."""
+    """Monitors the nodes of a cluster, and taints those that fail."""
 
     actions = frozenset({ActionKind.MONITOR, ActionKind.TAINT_NODE})
     _silent_until_ns: dict[str, int]
@@ -86,7 +86,7 @@ class NodeMonitor(Controller):
             self._taint_next(now_ns, action.key)
 
     def reconcile(self, now_ns: int, changed: Changed) -> None:
-        """Plan a look where nodes have changed that are not ready, or others beside such nodes."""
+        """Plan a check if nodes that are not ready, or others beside such nodes, have changed."""
         for name in changed.nodes:
             node = self._cluster.nodes.get(name)
             fails = node is not None and (ready_status(node) != "True" or _is_tainted(node))
@@ -98,7 +98,7 @@ class NodeMonitor(Controller):
                 self._failing.pop(name, None)
 
     def _look(self, now_ns: int) -> None:
-        """Look at all nodes: update their conditions, and queue those that fail for tainting."""
+        """Check all nodes: update their conditions, and queue those that fail for tainting."""
         self._looked_ns = now_ns
         ready: Counter[str] = Counter()
         unready: Counter[str] = Counter()
@@ -122,7 +122,7 @@ class NodeMonitor(Controller):
             self._plan(min(self._silent_until_ns.values()))
 
     def _taint_next(self, now_ns: int, key: str) -> None:
-        """Taint the next failed node of a zone; one that is gone takes its turn, too."""
+        """Taint the next failed node of a zone; a removed node uses up its turn, too."""
         zone = self._zones.get(key)
         if zone is None or not zone.waiting or zone.pace.due_ns(now_ns) != now_ns:
             return

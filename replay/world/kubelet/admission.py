@@ -86,7 +86,7 @@ class Rejection(NamedTuple):
 
 
 class Shortage(NamedTuple):
-    """A resource of which a node has too little: what the pod requests, what others do, and all.
+    """A resource that is insufficient on a node: the pod's request, others' requests, the capacity.
 
     CPU is in thousandths of a core, everything else in whole units.
     """
@@ -98,11 +98,11 @@ class Shortage(NamedTuple):
 
     @property
     def missing(self) -> int:
-        """Return how much other pods would have to leave."""
+        """Return the amount that other pods would have to free."""
         return self.requested - (self.capacity - self.used)
 
     def rejection(self) -> Rejection:
-        """Return what the pod is rejected with for it."""
+        """Return the rejection of the pod for this shortage."""
         return Rejection(
             OUT_OF + self.resource,
             f"Node didn't have enough resource: {self.resource}, requested: {self.requested}, "
@@ -156,7 +156,7 @@ class _Node:
 
 
 class KubeletAdmission:
-    """The admission checks of all kubelets; it keeps nothing that does not follow from the cluster.
+    """The admission checks of all kubelets; its state can be derived from the cluster.
 
     Sums by node are brought up to date when a pod is checked, which costs one look at each of the
     node's pods. `specs` makes one value of equal specs.
@@ -190,7 +190,7 @@ class KubeletAdmission:
         return None
 
     def victims(self, pod: PodRecord, unfit: Unfit) -> list[PodRecord] | Rejection:
-        """Return the pods that go for a critical pod, or its rejection if they are not enough.
+        """Return the pods to preempt for a critical pod, or its rejection if they are not enough.
 
         `unfit` is why it does not fit, for want of resources alone.
         """
@@ -212,7 +212,7 @@ class KubeletAdmission:
         return [self._cluster.pods[victim.uid] for victim in chosen]
 
     def claim(self, pod: PodRecord) -> Claim:
-        """Return what a pod takes of its node; a resize in place counts as the scheduler counts it.
+        """Return the claim of a pod on its node; a resize counts as the scheduler counts it.
 
         Raises FieldError for a status that cannot be read.
         """
@@ -291,7 +291,7 @@ def _claim(spec: PodSpec) -> Claim:
 
 
 def _shortages(wanted: Mapping[str, int], seen: _Node) -> Iterator[Shortage]:
-    """Yield what is missing: places for pods, CPU, memory, storage, other resources by name.
+    """Yield the insufficient resources: pods, CPU, memory, storage, then others by name.
 
     An extended resource that the node does not have at all is not checked: it may be one of the
     whole cluster. Upstream has the last group in any order.

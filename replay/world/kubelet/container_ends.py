@@ -44,7 +44,7 @@ class ContainerKills(WorldPart):
         self._changed = changed
 
     def kill(self, now_ns: int, pod: PodRecord, name: str) -> None:
-        """End a running container; the others go on."""
+        """End a running container; the others continue."""
         run = pod.containers.setdefault(name, ContainerRun(changed_ns=pod.running_ns or now_ns))
         if now_ns - run.changed_ns > RESET_NS:
             run.kills = 0
@@ -181,5 +181,5 @@ def restarts(pod: PodRecord) -> bool:
 def ending(
     life: trace_pb2.PodLife, write: Callable[..., None] = conditions.ended, **more: Collection[str]
 ) -> conditions.Write:
-    """Return what writes the end of a pod whose containers exit by themselves."""
+    """Return the status write for a pod whose containers exit by themselves."""
     return partial(write, exit_code=life.exit_code or int(life.fails), **more)

@@ -33,7 +33,7 @@ class _Node:
 
 
 class EvictionLookAhead(WorldPart):
-    """Plans the looks at nodes; `active` returns the pods that a node's kubelet runs."""
+    """Plans the checks of nodes; `active` returns the pods that a node's kubelet runs."""
 
     _nodes: dict[str, _Node]
 
@@ -56,7 +56,7 @@ class EvictionLookAhead(WorldPart):
         self._node(now_ns, node_name).least = None
 
     def stepped(self, now_ns: int, node_name: str, result: eviction_pb2.StepResult) -> None:
-        """Keep what a step's result says about later steps, and plan the next look."""
+        """Keep what a step's result says about later steps, and plan the next check."""
         node = self._node(now_ns, node_name)
         amounts = tuple(
             crossing.amount for crossing in result.notify_at if crossing.signal == MEMORY
@@ -71,7 +71,7 @@ class EvictionLookAhead(WorldPart):
         self.plan(now_ns, node_name)
 
     def plan(self, now_ns: int, node_name: str) -> None:
-        """Plan to look again when usage next changes or, on a calm node, when that may matter."""
+        """Plan the next check: when usage next changes or, on a calm node, when that may matter."""
         least = self._node(now_ns, node_name).least
         usage = self._usage(now_ns, node_name)
         if least is None:

@@ -71,7 +71,7 @@ class RecordFeed:
         self._template_features[template.id] = tuple(pod_features(template.pod.spec))
 
     def feed(self, now_ns: int, record: trace_pb2.Record) -> None:
-        """Carry out one record; one that cannot be is noted and changes nothing."""
+        """Carry out one record; an invalid one is noted and changes nothing."""
         match record.WhichOneof("record"):
             case "template":
                 self.add_template(record.template)
@@ -200,7 +200,7 @@ class RecordFeed:
 
 
 def _resources(spec: pod_pb2.PodSpec) -> list[pod_pb2.ResourceRequirements]:
-    """Return what a resize in place changes: the resources of the containers and of the pod."""
+    """Return the fields that a resize in place changes: resources of containers and pod."""
     return [
         spec.resources,
         *(container.resources for container in (*spec.containers, *spec.init_containers)),

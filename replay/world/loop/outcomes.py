@@ -45,7 +45,7 @@ class OutcomeExecutor:
         self._invalid = {}
 
     def judged(self, invalid: InvalidOutcomes) -> None:
-        """Take the violations of outcomes that are to be applied."""
+        """Keep the violations of outcomes that will be applied."""
         for pop, violations in invalid.items():
             self._invalid[pop] = tuple((cause, message) for cause, message in violations)
 
@@ -172,7 +172,7 @@ class OutcomeExecutor:
         nominated: str | None,
         repeated: Refusal | None = None,
     ) -> Refusal | None:
-        """Record an attempt that bound nothing; return why its status is not written, if so."""
+        """Record a failed attempt; return why its status is not written, if it is not."""
         refusal = repeated or self._judged(self._rules.attempt(uid))
         if refusal is None:
             pod = self._cluster.pods[uid]
@@ -225,7 +225,7 @@ class OutcomeExecutor:
     def _named(
         self, uid: str, named: meta_pb2.ObjectReference | None = None
     ) -> meta_pb2.ObjectReference:
-        """Return a pod's reference for the log; `named` is used for one that has gone."""
+        """Return a pod's reference for the log; `named` is used for a pod that was removed."""
         pod = self._cluster.pods.get(uid)
         if pod is not None:
             return pod.object_ref()

@@ -36,14 +36,14 @@ class RecordSource:
         return self._coming[0].time_ns if self._coming else None
 
     def ahead(self) -> Iterator[trace_pb2.Record]:
-        """Yield the next records, which are taken later; none may be taken meanwhile."""
+        """Yield the next records without taking them; none may be taken meanwhile."""
         yield from self._coming
         for record in self._records:
             self._coming.append(record)
             yield record
 
     def take_due(self, now_ns: int) -> Iterator[trace_pb2.Record]:
-        """Yield the records up to a time, each of which is taken by that."""
+        """Take and yield the records up to a time."""
         while (at_ns := self.next_ns()) is not None and at_ns <= now_ns:
             record = self._coming.popleft()
             self._taken += 1

@@ -99,7 +99,7 @@ class RefusalRules:
         return self._ruled_out("Pod", uid, message, Mistake.UNKNOWN_POD)
 
     def _ruled_out(self, kind: str, identity: str, message: str, cause: Mistake) -> Refusal:
-        """Return a refusal, which is no mistake if the object's end was not sent yet."""
+        """Return a refusal; it is not a mistake if the object's removal was not sent yet."""
         is_unsent = self._cluster.is_end_unsent(kind, identity)
         return Refusal(message, Mistake.NONE if is_unsent else cause)
 

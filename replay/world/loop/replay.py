@@ -206,7 +206,7 @@ class Replay:
         return at_ns, ReplayEnd.FINISHED
 
     def _is_finished(self) -> bool:
-        """Return whether only retries and idle actions are left, which would change nothing."""
+        """Return whether only retries and idle actions remain, which would change nothing."""
         if not self.timeline.is_idle:
             return False
         return self._wakeup_ns is None or self.cluster.all_tried() or self._is_out_of_patience()
@@ -219,7 +219,7 @@ class Replay:
         return self.now_ns - self._unchanged_since_ns >= PATIENCE_NS
 
     def _instant(self, now_ns: int, source: RecordSource) -> None:
-        """Play one instant: rounds, each with what is due and what follows from the one before.
+        """Play one instant: rounds, each with the due inputs and the effects of the one before.
 
         A round without news for the scheduler lets a node be stepped, or ends the instant.
         """
@@ -273,7 +273,7 @@ class Replay:
         self.stream.add_answers(waiting[0].time_ns if waiting else now_ns, answers)
 
     def _take_due(self, now_ns: int, source: RecordSource) -> None:
-        """Take what is due: records, then actions."""
+        """Take the due inputs: records, then actions."""
         for record in source.take_due(now_ns):
             self.inputs.feed(now_ns, record)
             self._send_part(now_ns)

@@ -33,7 +33,7 @@ class SchedulerBackend(Protocol):
 
 
 class Observer(Protocol):
-    """A recorder of a run; nothing that it does has an effect on the run."""
+    """A recorder of a run, which has no effect on the run."""
 
     def round_sent(self, round_: scheduler_pb2.Round) -> None:
         """Record a round as it was sent to the scheduler."""
@@ -47,7 +47,7 @@ InvalidOutcomes = Mapping[tuple[str, int], Sequence[tuple[str, str]]]
 
 
 class PlacementAudit(Protocol):
-    """A judge of the scheduler's decisions; its judgement is recorded and changes none of them."""
+    """Checks the scheduler's decisions; the result is recorded and changes none of them."""
 
     def judge(
         self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes
@@ -56,7 +56,7 @@ class PlacementAudit(Protocol):
 
 
 class RoundStream:
-    """One round after the other: `begin`, `send_part` as often as needed, `outcomes`.
+    """Sends one round after the other: `begin`, `send_part` as often as needed, `outcomes`.
 
     `sent` are the objects that the scheduler has been sent, by which its outcomes are checked. With
     `one_by_one` a round takes one pod at most, and pods that are left request another round.

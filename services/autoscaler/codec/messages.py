@@ -54,7 +54,7 @@ _STATES: Mapping[int, InstanceState] = {
 def options_from_message(
     config: pb.AutoscalerConfig, *, field: str = "config"
 ) -> tuple[Options, ExpanderContext]:
-    """Return a session's options, and what its expanders read. Raises FieldError."""
+    """Return a session's options, and the context of its expanders. Raises FieldError."""
     try:
         options = from_flags(dict(sorted(config.flags.items())))
         ExpanderChain(options.expander)
@@ -117,7 +117,7 @@ def _state(state: int, field: str) -> InstanceState:
 
 
 def outcome_from_message(message: service_pb.Outcome) -> Outcome:
-    """Return how a call ended."""
+    """Return the outcome of a call."""
     if not message.refused:
         return Done()
     code = message.code or CLOUD_PROVIDER_ERROR

@@ -119,7 +119,7 @@ class Autoscaler:
     def __init__(
         self, options: Options, choose: Choose, context: ExpanderContext | None = None
     ) -> None:
-        """Make one that knows of no cluster; `choose` decides between equally good groups."""
+        """Create an autoscaler without a cluster; `choose` decides between equally good groups."""
         context = context or ExpanderContext()
         self.options = options
         self.choose = choose
@@ -152,7 +152,7 @@ class Autoscaler:
         self.same_until_ns: int | None = None
 
     def apply(self, change: ClusterObject | NodeGroup | Gone) -> None:
-        """Take over an object that was added or changed, or that is gone."""
+        """Apply an object that was added, changed or removed."""
         self.same_until_ns = None
         match change:
             case NodeGroup():
@@ -172,7 +172,7 @@ class Autoscaler:
         self.next_listing_ns = now_ns + REFRESH_NS
 
     def state_between_instants(self) -> AutoscalerState:
-        """Return what is kept, which the next instant changes; no step may be under way."""
+        """Return the kept state, which the next instant changes; no step may be under way."""
         planner, actuator = self.planner, self.actuator
         return AutoscalerState(
             has_scanned=self.has_scanned,
@@ -196,7 +196,7 @@ class Autoscaler:
         )
 
     def restore(self, kept: AutoscalerState) -> None:
-        """Go on with what another one kept, whose objects were applied."""
+        """Restore the state of another autoscaler, whose objects were applied."""
         planner, actuator = self.planner, self.actuator
         self.has_scanned = kept.has_scanned
         self.last_scale_up_ns = kept.last_scale_up_ns
@@ -216,7 +216,7 @@ class Autoscaler:
         actuator.last_deleted, actuator.last_failed = kept.last_deleted, kept.last_failed
 
     def _kept(self) -> tuple[object, ...]:
-        """Return a copy of all that a scan reads of what came before it, but for the cluster.
+        """Return a copy of the state that a scan reads from earlier ones, without the cluster.
 
         The time of the last scan is left out: only how far apart scans are is read of it.
         """
@@ -239,7 +239,7 @@ class Autoscaler:
         return min((due_ns for due_ns in dues if due_ns is not None), default=None)
 
     def act(self, now_ns: int) -> Calls[None]:
-        """Do the background work that is due: list the instances anew, go on with deletions."""
+        """Do the background work that is due: list the instances again, continue deletions."""
         before = self._kept()
         if self.next_listing_ns is not None and self.next_listing_ns <= now_ns:
             self.state.refresh_listing()
@@ -317,7 +317,7 @@ class Autoscaler:
     def _scale_up(
         self, scan: _Scan, pods: list[ClusterPod], simulated: list[ClusterNode], ready: int
     ) -> Calls[None]:
-        """Scale up unless nothing needs it, nothing more may come, or pods have just come."""
+        """Scale up, unless no pod needs it, the cluster is at its maximum, or all pods are new."""
         report, most = scan.report, self.options.max_nodes_total
         if not pods:
             tried = ScaleUpReport(result=ScaleUpResult.NOT_NEEDED)
@@ -340,7 +340,7 @@ class Autoscaler:
         report.scale_up = None if self.options.enforce_node_group_min_size else tried
 
     def _scale_down(self, scan: _Scan) -> Calls[None]:
-        """Find what is unneeded, and delete what may go. Source: scaleDown."""
+        """Find the unneeded nodes, and delete those that may be removed. Source: scaleDown."""
         report, now, options = scan.report, scan.now, self.options
         deletions = self.actuator.deletions
         chosen = candidates(
@@ -459,7 +459,7 @@ class Autoscaler:
         return any(is_startup_taint(taint.key, self.options) for taint in node.node.taints)
 
     def _clean_up(self) -> Calls[None]:
-        """Before the first scan, take off the taints of an earlier process.
+        """Before the first scan, remove the taints of an earlier process.
 
         Source: cleanUpIfRequired.
         """
@@ -512,7 +512,7 @@ class Autoscaler:
             self.state.recalculate()
 
     def _fix_sizes(self, report: ScanReport, now: Now) -> Calls[bool]:
-        """Decrease targets that have promised more than is there for too long.
+        """Decrease target sizes that have exceeded the existing nodes for too long.
 
         Source: fixNodeGroupSize.
         """
@@ -533,7 +533,7 @@ class Autoscaler:
         return fixed
 
     def _add_upcoming(self, nodes: list[ClusterNode], now: Now) -> list[ClusterNode]:
-        """Put nodes that are still to come into the snapshot, and take out those not started.
+        """Add upcoming nodes to the snapshot, and remove those that have not started.
 
         Return the other nodes. Upcoming nodes are ready copies of their group's template.
         """
@@ -550,7 +550,7 @@ class Autoscaler:
         return [node for node in nodes if node.name not in not_started]
 
     def _raise_to_minimum(self, scan: _Scan, simulated: list[ClusterNode]) -> Calls[None]:
-        """Raise groups that are below their minimum."""
+        """Scale groups up that are below their minimum."""
         templates = self.templates.by_group
         tried = yield from self.scale_up.scale_up_to_min_size(simulated, templates, scan.now)
         scan.report.min_size_scale_up = tried
@@ -574,7 +574,7 @@ def _copied(kept: object) -> object:
 
 
 def _are_new(pods: Iterable[ClusterPod], now: Now) -> bool:
-    """Return whether all pods have just come, or those with GPUs lately. Source: allPodsAreNew."""
+    """Return whether all pods, or all that request GPUs, are new. Source: allPodsAreNew."""
     ages = [pod.pod.creation_ns for pod in pods]
     gpu_ages = [pod.pod.creation_ns for pod in pods if requests_gpu(pod.pod.spec)]
     if now.is_before(min(ages) + NEW_PODS_NS):
@@ -590,7 +590,7 @@ def _unready(node: ClusterNode) -> ClusterNode:
 
 
 def _whole_or_none(group: NodeGroup, ids: list[str]) -> tuple[str, ...]:
-    """Return which instances to delete: of a group that goes as one, all or none.
+    """Return the instances to delete: of a group that is scaled atomically, all or none.
 
     Source: overrideNodesToDeleteForZeroOrMax.
     """

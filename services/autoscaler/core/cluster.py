@@ -91,5 +91,5 @@ class Cluster:
         return [daemon_set for _, daemon_set in sorted(self.daemon_sets_by_key.items())]
 
     def pod(self, key: str) -> ClusterPod | None:
-        """Return a pod, also one that has finished; None if it is gone."""
+        """Return a pod, also a finished one; None if it does not exist."""
         return self.by_key.get(key)

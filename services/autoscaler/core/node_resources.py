@@ -28,7 +28,7 @@ class NodeResources:
     by_group: dict[str, Mapping[str, int]] = field(default_factory=dict)
 
     def of(self, node: ClusterNode, group: NodeGroup | None = None) -> Mapping[str, int]:
-        """Return what counts of a node, which is of `group`, or of the one that lists it."""
+        """Return the resources of a node of `group`, or of the group that lists it."""
         group = group or self.cloud.group_of(node.provider_id)
         if group is None:
             return self._of(node.node, None)
@@ -37,7 +37,7 @@ class NodeResources:
         return self.by_group[group.name]
 
     def total(self, nodes: Iterable[ClusterNode]) -> dict[str, int]:
-        """Return what nodes have together."""
+        """Return the sum of the resources of nodes."""
         total: dict[str, int] = {}
         for node in nodes:
             for resource, amount in self.of(node).items():

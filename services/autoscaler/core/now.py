@@ -14,30 +14,30 @@ FOR_EVER_NS = 1 << 63
 
 @dataclass(slots=True)
 class Now:
-    """The instant `ns`; at `until_ns` at the latest, all that was asked has the same answer."""
+    """The instant `ns`; all results read from it stay the same until `until_ns`."""
 
     ns: int
     until_ns: int = FOR_EVER_NS
 
     def is_after(self, time_ns: int) -> bool:
-        """Return whether that time is over."""
+        """Return whether that time has passed."""
         if self.ns > time_ns:
             return True
         self.hold_until(time_ns)
         return False
 
     def is_before(self, time_ns: int) -> bool:
-        """Return whether that time is still to come."""
+        """Return whether that time has not come yet."""
         if self.ns >= time_ns:
             return False
         self.hold_until(time_ns - 1)
         return True
 
     def hold_until(self, time_ns: int) -> None:
-        """Note that an answer holds up to that time, and may be another one after it."""
+        """Note that a result is valid up to that time, and may differ after it."""
         self.until_ns = min(self.until_ns, time_ns)
 
     def read(self) -> int:
-        """Return the instant to go into a result, which then holds at no other one."""
+        """Return the instant as part of a result, which is then valid at no other one."""
         self.until_ns = self.ns
         return self.ns

@@ -41,7 +41,7 @@ class GroupOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """The least and the most that a cluster may have of a resource."""
+    """The minimum and the maximum of a resource in a cluster."""
 
     least: int
     most: int

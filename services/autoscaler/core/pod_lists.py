@@ -27,7 +27,7 @@ SCALE_UP_DELAY = "cluster-autoscaler.kubernetes.io/pod-scale-up-delay"
 
 @dataclass(slots=True)
 class ArrangedPods:
-    """Pods by whether they have a place, in their order."""
+    """Pods divided into those on nodes, nominated ones and unschedulable ones, in their order."""
 
     scheduled: list[ClusterPod] = field(default_factory=list)
     nominated: list[ClusterPod] = field(default_factory=list)
@@ -35,7 +35,7 @@ class ArrangedPods:
 
 
 def arranged(pods: Iterable[ClusterPod]) -> ArrangedPods:
-    """Arrange pods by whether they have a place; pods that were not tried yet are left out."""
+    """Divide pods as ArrangedPods has them; pods that were not tried yet are left out."""
     result = ArrangedPods()
     for pod in pods:
         if pod.pod.node_name:
@@ -86,7 +86,7 @@ def without_young(pods: Iterable[ClusterPod], options: Options, now: Now) -> lis
 
 
 def _of_drained(snapshot: ClusterSnapshot, draining: Iterable[str]) -> list[ClusterPod]:
-    """Return the pods that will be looking for a node, without the one that they are on."""
+    """Return the pods of drained nodes that will need another node, without their node."""
     return [
         replace(pod, pod=replace(pod.pod, node_name=""))
         for name in draining

@@ -48,7 +48,7 @@ _ONE = Quantity.from_value(1)
 
 @dataclass(slots=True)
 class _Quota:
-    """A quota, its limits on pods, what is used of them, and what each pod uses by its UID."""
+    """A quota, its limits on pods, their usage, and the usage of each pod by UID."""
 
     message: admission_pb2.ResourceQuota
     hard: Amounts
@@ -112,7 +112,7 @@ class Quotas:
             self._terminating.pop(namespace, None)
 
     def used(self, namespace: str, name: str) -> Amounts:
-        """Return what is used of a quota's limits on pods."""
+        """Return the usage of a quota's limits on pods."""
         return self._quotas[namespace][name].used
 
     def check(self, now_ns: int, pod: pod_pb2.Pod) -> None:
@@ -185,7 +185,7 @@ class Quotas:
 
 
 def usage_of(now_ns: int, pod: pod_pb2.Pod) -> Amounts:
-    """Return what a pod uses, by the names that quotas have for it."""
+    """Return the usage of a pod, by the names of resources in quotas."""
     usage = {_COUNT: _ONE}
     if pod.status.phase in TERMINAL_PHASES or (
         pod.metadata.HasField("deletion_timestamp") and _expiry_ns(pod) < now_ns
@@ -201,7 +201,7 @@ def usage_of(now_ns: int, pod: pod_pb2.Pod) -> Amounts:
 
 
 def _named(requests: Amounts, limits: Amounts) -> Amounts:
-    """Return requests and limits by the names that quotas have for them."""
+    """Return requests and limits by the names of resources in quotas."""
     usage: Amounts = {}
     for name, amount in requests.items():
         if name in _NATIVE or name.startswith("hugepages-"):
@@ -302,7 +302,7 @@ def _affinity_terms(affinity: affinity_pb2.Affinity) -> Iterator[affinity_pb2.Po
 
 
 def _expiry_ns(pod: pod_pb2.Pod) -> int:
-    """Return when a terminating pod stops to count: its grace period after its deadline."""
+    """Return when a terminating pod stops counting: its grace period after its deadline."""
     meta = pod.metadata
     return time_ns(meta.deletion_timestamp) + meta.deletion_grace_period_seconds * SECOND_NS
 

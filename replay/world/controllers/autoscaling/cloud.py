@@ -118,7 +118,7 @@ class Cloud(Controller):
         self._changed[group] = None
 
     def _leave(self, group: str, node_name: str) -> None:
-        """Forget the instance of a node that was deleted by someone else."""
+        """Forget the instance of a node that was not deleted by the autoscaler."""
         size = self._sizes[group]
         size.instances = {
             key: instance
@@ -200,7 +200,7 @@ class Cloud(Controller):
     # Requests
 
     def increase(self, now_ns: int, group: str, delta: int) -> list[str] | CloudRefusal:
-        """Ask for more nodes of a group; return the names that they will have."""
+        """Request more nodes of a group; return their future names."""
         size, limits = self._sizes[group], self._groups[group]
         if delta < 1:
             return CloudRefusal("size increase must be positive")
@@ -233,7 +233,7 @@ class Cloud(Controller):
                 return name
 
     def decrease_target(self, group: str, delta: int) -> CloudRefusal | None:
-        """Give up promised nodes; instances that exist count against it."""
+        """Decrease the target size; refuse a size below the number of existing instances."""
         size = self._sizes[group]
         if delta < 1 or size.target - delta < len(size.instances):
             return CloudRefusal(
@@ -247,7 +247,7 @@ class Cloud(Controller):
     def delete(
         self, now_ns: int, group: str, provider_ids: Iterable[str], *, force: bool
     ) -> CloudRefusal | None:
-        """Delete instances, and their nodes for good."""
+        """Delete instances, and their nodes permanently."""
         size, limits = self._sizes[group], self._groups[group]
         keys = list(dict.fromkeys(provider_ids))
         unknown = [key for key in keys if key not in size.instances]

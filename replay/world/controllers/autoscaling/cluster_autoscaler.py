@@ -158,7 +158,7 @@ class ClusterAutoscaler(Controller):
         self._gone_daemon_sets[key] = None
 
     def reconcile(self, _now_ns: int, changed: Changed) -> None:
-        """Keep what has changed for the next step; the next scan may lead to something then."""
+        """Keep the changes for the next step; the next scan may have another result then."""
         self._keep(changed)
         if self._started and not self._scan_due and (changed.pods or changed.nodes):
             self._timeline.plan(self._next_scan_ns, ActionKind.SCAN, "")
@@ -169,14 +169,14 @@ class ClusterAutoscaler(Controller):
         self._owners.update(changed.owners)
 
     def act(self, _now_ns: int, action: Action) -> None:
-        """Note what is due; it is done when the instant's rounds are over."""
+        """Note the due work; it is done when the instant's rounds are over."""
         if action.kind is ActionKind.SCAN:
             self._scan_due = True
         else:
             self._work_due = True
 
     def concerns(self, _pod: PodRecord) -> bool:
-        """Return whether a step is due at this instant, whose effects nobody can foresee.
+        """Return whether a step is due at this instant, whose effects cannot be foreseen.
 
         Later ones are on the timeline, where look-ahead ends.
         """
@@ -209,7 +209,7 @@ class ClusterAutoscaler(Controller):
         return False
 
     def conclude(self, _ending: Ending) -> None:
-        """Note why nodes stay, and what new nodes lack."""
+        """Note why nodes are not removed, and what new nodes lack."""
         owners = (
             controller_of(pod.message.metadata)
             for pod in self._cluster.pods.values()
@@ -258,7 +258,7 @@ class ClusterAutoscaler(Controller):
         return answer
 
     def _changes(self) -> Iterator[service_pb2.Change]:
-        """Yield what the service has not been sent yet, also of what its calls have just done."""
+        """Yield the changes not sent to the service yet, effects of its calls included."""
         if self._cluster.has_changed:
             self._keep(self._cluster.changed)
         pods, self._pods = self._pods, {}
@@ -332,7 +332,7 @@ class ClusterAutoscaler(Controller):
                 yield service_pb2.Change(object=message)
 
     def _owner_change(self, pod: PodRecord) -> Iterator[service_pb2.Change]:
-        """Yield the controller of a pod where the service has not been sent it.
+        """Yield the controller of a pod if the service has not been sent it.
 
         It counts as one that exists, for a list of pods need not have it.
         """
@@ -348,7 +348,7 @@ class ClusterAutoscaler(Controller):
         yield _owner(owner.uid, sent)
 
     def _replicas(self, uid: str) -> int:
-        """Return the replicas of a controller; those that there are where nothing says them."""
+        """Return the replicas of a controller; the number of its pods if it states none."""
         replica_set = self._cluster.replica_sets.get(uid)
         if replica_set is not None:
             return replicas(replica_set.spec)
@@ -425,7 +425,7 @@ class ClusterAutoscaler(Controller):
     # Reports
 
     def _record(self, now_ns: int, report: autoscaler_pb2.ScanReport) -> None:
-        """Record what a scan has decided, in the log."""
+        """Record the decisions of a scan in the log."""
         for scale_up in (report.min_size_scale_up, report.scale_up):
             for increase in scale_up.groups:
                 self._journal.scaled_up(
@@ -515,7 +515,7 @@ class ClusterAutoscaler(Controller):
 
 
 def _delay_ns(pod: PodRecord) -> int:
-    """Return the delay that a pod's annotation asks for, 0 without one that can be read.
+    """Return the delay that a pod's annotation requests, 0 without a valid one.
 
     Source: kubernetes/autoscaler 1.36 core/podlistprocessor, filterOutYoungPods.
     """
@@ -538,7 +538,7 @@ def _removed(kind: str, namespace: str, name: str) -> service_pb2.Change:
 
 
 def _owner(uid: str, owner: _SentOwner) -> service_pb2.Change:
-    """Return a controller with what the autoscaler reads of it."""
+    """Return a controller with the fields that the autoscaler reads."""
     change = service_pb2.Change()
     made = getattr(change.object, _FIELDS[owner.kind])
     made.metadata.namespace, made.metadata.name = owner.namespace, owner.name

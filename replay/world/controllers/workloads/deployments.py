@@ -185,7 +185,7 @@ class Deployments(WorldPart):
         )
 
     def _look_again(self, now_ns: int, uid: str, view: _View) -> None:
-        """Plan a look for when the next ready pod becomes available, or else the deadline is over.
+        """Plan a sync for when the next ready pod becomes available, else for the deadline.
 
         The latter changes nothing but what is shown, and does not keep a replay running.
         Source: kubernetes v1.34 deployment/progress.go, requeueStuckDeployment.
@@ -364,7 +364,7 @@ class _View:
 
     @property
     def rollout(self) -> UnfinishedRollout:
-        """Return what the notes say of a rollout that is not finished."""
+        """Return the rollout for a note that it is not finished."""
         updated, others, *_ = self.counts
         return UnfinishedRollout(
             kind="Deployment",
@@ -399,7 +399,7 @@ def _filled_in(spec: pod_pb2.PodSpec) -> pod_pb2.PodSpec:
 
 
 def _annotate(replica_set: workloads_pb2.ReplicaSet, bounds: Bounds) -> bool:
-    """Note the Deployment's replicas on a ReplicaSet; return whether they were others."""
+    """Note the Deployment's replicas on a ReplicaSet; return whether they have changed."""
     annotations = replica_set.metadata.annotations
     figures = {DESIRED: str(bounds.desired), MOST: str(bounds.most)}
     if all(annotations.get(name) == text for name, text in figures.items()):

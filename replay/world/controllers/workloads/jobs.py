@@ -59,7 +59,7 @@ class Jobs(WorldPart):
         self._timeline.cancel(ActionKind.LOOK, uid)
 
     def may_claim(self, uid: str, _pod: PodRecord) -> bool:
-        """Return whether a Job still looks at its pods: once it has finished, it does not."""
+        """Return whether a Job still tracks its pods: a finished one does not."""
         return self._jobs[uid].finished_ns is None
 
     def adopted(self, uid: str, pod: PodRecord) -> None:
@@ -96,7 +96,7 @@ class Jobs(WorldPart):
         return False
 
     def expire(self, now_ns: int, uid: str) -> bool:
-        """Return whether a Job's ttlSecondsAfterFinished is over; if not yet, plan a look."""
+        """Return whether a Job's ttlSecondsAfterFinished is over; if not yet, plan a sync."""
         job = self._jobs[uid]
         spec = job.message.spec
         if job.finished_ns is None or not spec.HasField("ttl_seconds_after_finished"):

@@ -52,7 +52,7 @@ class ReplicaSets(Part):
         self.put(served, kind="ReplicationController")
 
     def remove(self, uid: str) -> None:
-        """Remove a ReplicaSet; its Deployment looks again."""
+        """Remove a ReplicaSet; its Deployment is synced."""
         owner_uid = controller_uid(self._cluster.replica_sets.pop(uid).metadata)
         del self._sets[owner_uid][uid], self._kinds[uid]
         self._cluster.changed.deployments[owner_uid] = None
@@ -68,7 +68,7 @@ class ReplicaSets(Part):
         """Follow a release, of which the cluster's index of owned pods knows."""
 
     def of(self, deployment_uid: str) -> list[workloads_pb2.ReplicaSet]:
-        """Return the ReplicaSets of a Deployment ("": of none), in the order of their coming."""
+        """Return the ReplicaSets of a Deployment ("": of none), in the order of their creation."""
         return list(self._sets.get(deployment_uid, {}).values())
 
     def pods(self, uid: str) -> int:

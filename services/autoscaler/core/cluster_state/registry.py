@@ -103,22 +103,22 @@ class ClusterState:
     last_scale_up: dict[str, int] = field(default_factory=dict)
 
     def snapshot(self) -> ClusterStateSnapshot:
-        """Return what is kept from scan to scan, which the next one changes."""
+        """Return the state between scans, which the next one changes."""
         return ClusterStateSnapshot(
             **{kept.name: getattr(self, kept.name) for kept in fields(ClusterStateSnapshot)}
         )
 
     def restore(self, snapshot: ClusterStateSnapshot) -> None:
-        """Go on with what another one kept."""
+        """Restore the state of another one."""
         for kept in fields(snapshot):
             setattr(self, kept.name, getattr(snapshot, kept.name))
 
     def refresh_listing(self) -> None:
-        """List all groups' instances anew."""
+        """List the instances of all groups again."""
         self.listed = {group.name: group.instances for group in self.cloud.groups()}
 
     def forget_listing(self, group: str) -> None:
-        """Have the group's instances listed anew when they are next needed."""
+        """List the group's instances again when they are next needed."""
         self.listed.pop(group, None)
 
     def update(self, nodes: list[ClusterNode], now: Now) -> Calls[None]:
@@ -139,11 +139,11 @@ class ClusterState:
         self._note_wrong_sizes(now.ns)
 
     def recalculate(self) -> None:
-        """Take over changed target sizes and requests in the middle of a scan."""
+        """Apply changed target sizes and requests in the middle of a scan."""
         self._expect({group.name: group.target for group in self.cloud.groups()})
 
     def register_scale_up(self, group: NodeGroup, delta: int, now_ns: int) -> None:
-        """Open or extend the group's request; a `delta` below 0 takes nodes off an open one.
+        """Open or extend the group's request; a `delta` below 0 reduces an open one.
 
         Source: registerOrUpdateScaleUpNoLock.
         """
@@ -164,7 +164,7 @@ class ClusterState:
         )
 
     def register_failed_scale_up(self, group: str, error_code: str, now_ns: int) -> None:
-        """Have a group back off whose scale-up failed."""
+        """Put a group whose scale-up failed into backoff."""
         self.backoff.back_off(group, error_code, now_ns)
 
     def backed_off(self, group: str, now: Now) -> BackedOff | None:
@@ -328,7 +328,7 @@ class ClusterState:
                 del self.requests[group]
 
     def _note_creation_errors(self, now_ns: int) -> None:
-        """Take instances that newly failed off their group's request, and have it back off.
+        """Subtract newly failed instances from their group's request, and put it into backoff.
 
         Source: handleInstanceCreationErrorsForNodeGroup. Error codes are taken by code and class.
         """

@@ -45,7 +45,7 @@ from services.kube.requests import CPU, MEMORY
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Estimate:
-    """The number of nodes that got a pod, and the pods that found a place, in order."""
+    """The number of nodes that hold a pod, and the placed pods, in order."""
 
     node_count: int
     pods: tuple[ClusterPod, ...]
@@ -270,7 +270,7 @@ class _Packing:
         return name
 
     def _show(self) -> None:
-        """Bring the snapshot up to date with what was placed by requests."""
+        """Add the pods that were placed by requests to the snapshot."""
         for index in range(len(self._names)):
             self._node(index)
         for pod, name in self.placements[self._shown :]:
@@ -278,7 +278,7 @@ class _Packing:
         self._shown = len(self.placements)
 
     def _note(self, pod: ClusterPod, name: str) -> None:
-        """Note where a pod is that the snapshot has."""
+        """Note the node of a pod that is in the snapshot."""
         self.nodes_with_pods.add(name)
         self.placements.append((pod, name))
         self._shown = len(self.placements)

@@ -56,7 +56,7 @@ _STAGES = list(Stage)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Started:
-    """A node that was put to deletion; `evict` are the keys of its pods, None without a drain."""
+    """A node whose deletion began; `evict` are the keys of its pods, None without a drain."""
 
     node: str
     evict: tuple[str, ...] | None = None
@@ -64,7 +64,7 @@ class Started:
 
 @dataclass(slots=True, kw_only=True)
 class Actuator:
-    """The deletions, and what they need to know of the cluster; see the module.
+    """Carries out the deletions; see the module.
 
     `last_deleted` and `last_failed` are when a group's nodes last were deleted, or could not be.
     """
@@ -85,7 +85,7 @@ class Actuator:
         pods_of: Callable[[str], Iterable[ClusterPod] | None],
         now_ns: int,
     ) -> Calls[list[Started] | None]:
-        """Taint what may go at once, and return it; None: a node could not be tainted.
+        """Taint the nodes that may be deleted now, and return them; None: tainting a node failed.
 
         `pods_of` are a node's pods in the scan's snapshot, None for a node that is not in it.
         """
@@ -119,7 +119,7 @@ class Actuator:
         return started
 
     def act(self, now_ns: int) -> Calls[None]:
-        """Take all deletions as far as they go at this instant."""
+        """Advance all deletions as far as possible at this instant."""
         while True:
             due = [
                 deletion
@@ -135,7 +135,7 @@ class Actuator:
                     yield from self._advance(deletion, now_ns)
 
     def _taint(self, buckets: Iterable[Bucket], now_ns: int) -> Calls[bool]:
-        """Taint nodes, and take the taints back if not all can be set."""
+        """Taint nodes, and remove the taints again if not all can be set."""
         taint = Taint(
             key=TO_BE_DELETED, value=str(now_ns // SECOND_NS), effect=TaintEffect.NO_SCHEDULE
         )
@@ -168,7 +168,7 @@ class Actuator:
                 yield from self._delete(deletion, now_ns)
 
     def _begin(self, deletion: Deletion, now_ns: int) -> Calls[None]:
-        """Look at the node's pods afresh: they may have changed since the scan.
+        """Read the node's pods again: they may have changed since the scan.
 
         Source: deleteNodesAsync; podsToEvict.
         """
@@ -208,7 +208,7 @@ class Actuator:
             yield from self._evict(deletion, now_ns, is_first=True)
 
     def _evict(self, deletion: Deletion, now_ns: int, *, is_first: bool = False) -> Calls[None]:
-        """Try the evictions that were not accepted yet; go on when all were, or time is over."""
+        """Try the evictions not accepted yet; continue when all were, or the time is over."""
         if is_first or now_ns < deletion.until_ns:
             refused: list[ClusterPod] = []
             for pod in deletion.to_evict:
@@ -228,7 +228,7 @@ class Actuator:
         deletion.until_ns = now_ns + limit_ns
 
     def _look(self, deletion: Deletion, now_ns: int) -> Calls[None]:
-        """Go on when the pods are gone, fail when their time is over."""
+        """Continue when the pods are removed, fail when their time is over."""
         if now_ns >= deletion.until_ns:
             yield from self._abort(deletion, DeleteResult.FAILED_TO_EVICT)
             return
@@ -240,7 +240,7 @@ class Actuator:
             deletion.stage, deletion.until_ns = Stage.DELAYED, 0
 
     def _wait_for_annotation(self, deletion: Deletion, now_ns: int) -> Calls[None]:
-        """Wait while an annotation asks for it, but not for ever. Source: WaitForDelayDeletion."""
+        """Wait while an annotation requests it, up to a limit. Source: WaitForDelayDeletion."""
         timeout_ns = self.options.node_deletion_delay_timeout_ns
         node = self.cluster.by_name.get(deletion.node.name)
         if not deletion.until_ns:
@@ -283,7 +283,7 @@ class Actuator:
                 yield from self._fail(other, DeleteResult.FAILED_TO_DELETE)
 
     def _abort(self, deletion: Deletion, result: DeleteResult) -> Calls[None]:
-        """Give up a deletion, and those of the group's nodes that wait to go with it.
+        """Abort a deletion, and those of the group's nodes that wait to be deleted with it.
 
         Source: AbortNodeDeletion.
         """
@@ -313,7 +313,7 @@ class Actuator:
 
 
 def controllers_of(cluster: Cluster) -> Controllers:
-    """Return the controllers that exist, as the rules of draining ask for them."""
+    """Return the controllers that exist, for the drainability rules."""
     return Controllers(
         daemon_sets=frozenset(cluster.daemon_sets_by_key),
         by_kind=cluster.controllers,

@@ -18,7 +18,7 @@ from services.kube.workloads import PodDisruptionBudget
 
 @dataclass(slots=True)
 class RemainingBudgets:
-    """Disruption budgets by name, and how many disruptions each has left, by its place."""
+    """Disruption budgets by name, and the disruptions that each still allows, by its index."""
 
     budgets: tuple[PodDisruptionBudget, ...] = ()
     remaining: list[int] = field(default_factory=list)
@@ -40,7 +40,7 @@ class RemainingBudgets:
         return all(number <= left or not number for number, left in pairs)
 
     def take(self, pods: Iterable[ClusterPod]) -> None:
-        """Take the disruption of pods off the budgets, below 0 if need be."""
+        """Subtract the disruption of pods from the budgets, even below 0."""
         for pod in pods:
             for place in self._places(pod):
                 self.remaining[place] -= 1

@@ -94,7 +94,7 @@ class PodsToMove:
     _unassigned: list[ClusterPod] = field(default_factory=list)
 
     def unassigned(self) -> Iterator[ClusterPod]:
-        """Yield `pods` as they will look for a node, the same objects each time."""
+        """Yield `pods` without their node, to be scheduled again; the same objects each time."""
         for place, pod in enumerate(self.pods):
             if place == len(self._unassigned):
                 self._unassigned.append(replace(pod, pod=replace(pod.pod, node_name="")))
@@ -121,7 +121,7 @@ def pods_to_move(pods: Iterable[ClusterPod], draining: Draining) -> PodsToMove:
 
 
 def verdict(pod: ClusterPod, draining: Draining) -> Fate | Blocking:
-    """Return what the first rule that decides says of the pod."""
+    """Return the verdict of the first rule that decides about the pod."""
     for rule in RULES:
         decided = rule(pod, draining)
         if decided is not None:
@@ -130,7 +130,7 @@ def verdict(pod: ClusterPod, draining: Draining) -> Fate | Blocking:
 
 
 def is_long_terminating(pod: ClusterPod, now: Now) -> bool:
-    """Return whether the pod should have been gone for 30 s.
+    """Return whether the pod's deletion is overdue by 30 s.
 
     Source: IsPodLongTerminating. The time of deletion already has the grace period in it.
     """
@@ -151,7 +151,7 @@ def _long_terminating(pod: ClusterPod, draining: Draining) -> Verdict:
 
 
 def _replica_count(pod: ClusterPod, draining: Draining) -> Verdict:
-    """Block where the controller is gone, or has too few replicas. Source: replicacount/rule.go.
+    """Block if the controller is missing, or has too few replicas. Source: replicacount/rule.go.
 
     An API group that the autoscaler does not watch is not looked up.
     """

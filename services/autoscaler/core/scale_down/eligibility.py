@@ -29,7 +29,7 @@ DELETION_NS_MAX = 5 * MINUTE_NS
 
 @dataclass(slots=True, kw_only=True)
 class Eligibility:
-    """The nodes that are worth it in order, why others are not, and all that was measured."""
+    """The eligible nodes in order, the reasons for the others, and all measured utilizations."""
 
     nodes: list[ClusterNode] = field(default_factory=list)
     ineligible: dict[str, Reason] = field(default_factory=dict)

@@ -24,7 +24,7 @@ from services.autoscaler.core.simulator.snapshot import ClusterSnapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Removal:
-    """A node that can go, and where its pods go.
+    """A node that can be removed, and the nodes to which its pods move.
 
     `until_ns` is the last instant at which the rules about its pods say the same.
     """
@@ -60,13 +60,13 @@ class KeptRemovals:
     _shown: int = 0
 
     def begin(self, beginning: Hashable) -> None:
-        """Begin a scan; `beginning` has all that its first removal follows from, but for time."""
+        """Begin a scan; `beginning` holds all inputs of its first removal except the time."""
         self._last, self._current, self._shown = self._current, [], 0
         self._followed = 0 if beginning == self._beginning else None
         self._beginning = beginning
 
     def repeated(self, name: str, hints: HintingSimulator, now: Now) -> RemovableNode | None:
-        """Return the removal of a node if it is known to be possible, and keep its hints."""
+        """Return the removal of a node if the last scan found it possible, and keep its hints."""
         removal = self._next()
         if removal is None or removal.name != name or removal.until_ns < now.ns:
             return None
@@ -80,7 +80,7 @@ class KeptRemovals:
         return removal.removable
 
     def show(self, snapshot: ClusterSnapshot) -> None:
-        """Carry out in the snapshot what was repeated."""
+        """Carry out the repeated removals in the snapshot."""
         for removal in self._current[self._shown :]:
             for pod, host in removal.placed:
                 snapshot.put(pod, host)

@@ -18,7 +18,7 @@ from services.autoscaler.core.objects import ClusterNode
 
 @dataclass(slots=True, kw_only=True)
 class Bucket:
-    """Nodes of a group; `batch_size` is the number that goes as one, 0 if each goes alone."""
+    """Nodes of a group; `batch_size` is the number deleted together, 0 if each goes alone."""
 
     group: NodeGroup
     nodes: list[ClusterNode] = field(default_factory=list)
@@ -27,7 +27,7 @@ class Bucket:
 
 @dataclass(slots=True, kw_only=True)
 class Parallelism:
-    """The numbers that are left: of all deletions, and of drains; see the module.
+    """The remaining numbers of deletions, and of drains among them; see the module.
 
     `registered` are the nodes of the cluster, without upcoming ones.
     """

@@ -137,7 +137,7 @@ class Planner:
         registered: list[ClusterNode],
         now: Now,
     ) -> tuple[list[ClusterNode], list[ClusterNode]]:
-        """Return which unneeded nodes may go now: those that are empty, and those to be drained.
+        """Return the unneeded nodes to delete now: empty ones, and those to be drained.
 
         `deletions` are the running ones by group, `registered` the nodes of the cluster. Comes
         after the scan's update. Source: NodesToDelete.
@@ -207,7 +207,7 @@ class Planner:
     def _whole_groups(
         self, removable: Iterable[RemovableNode], registered: list[ClusterNode]
     ) -> list[RemovableNode]:
-        """Return the nodes without those of groups that go as one and of which not all may go.
+        """Return the nodes without those of atomic groups of which not all nodes may be removed.
 
         Source: AtomicResizeFilteringProcessor.
         """
@@ -253,7 +253,7 @@ class Planner:
 def _in_turn(
     snapshot: ClusterSnapshot, node: ClusterNode, pods: Iterable[ClusterPod], now: Now
 ) -> Iterator[ClusterPod]:
-    """Yield a node's pods to be placed elsewhere; it is emptied and tainted before that matters.
+    """Yield a node's pods to place elsewhere; the node is emptied and tainted before it matters.
 
     That is before the first pod whose verdicts may follow from more than each node by itself.
     Emptying a node and filling others are independent, and most nodes cannot be emptied at all.

@@ -25,7 +25,7 @@ class ResourceMinimum:
 
     @staticmethod
     def of(nodes: Iterable[ClusterNode], cloud: Cloud, options: Options) -> ResourceMinimum:
-        """Return what a cluster of those nodes may lose."""
+        """Return the amounts by which a cluster of those nodes may shrink."""
         node_resources = NodeResources(cloud=cloud)
         total = node_resources.total(nodes)
         bounds = {CPU: options.cores_total, MEMORY: options.memory_total, **options.gpu_total}
@@ -36,7 +36,7 @@ class ResourceMinimum:
         return ResourceMinimum(node_resources=node_resources, spare=spare)
 
     def take(self, node: ClusterNode) -> bool:
-        """Take a node off what may be lost, unless that is too little of anything."""
+        """Subtract a node from the amounts, unless one of them is too small."""
         needed = {
             resource: amount
             for resource, amount in self.node_resources.of(node).items()

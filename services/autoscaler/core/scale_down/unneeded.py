@@ -32,7 +32,7 @@ class RemovableNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnneededNode:
-    """A node that is not needed since `since_ns`, and how long it has to be so to go."""
+    """A node that is unneeded since `since_ns`, and how long it must be to be removed."""
 
     removable: RemovableNode
     since_ns: int
@@ -88,7 +88,7 @@ class MayGo:
     def divide(
         self, unneeded: UnneededNodes, now: Now
     ) -> tuple[list[RemovableNode], list[RemovableNode], dict[str, Reason]]:
-        """Return the nodes that may go, empty ones and those to drain, and why others may not.
+        """Return the nodes that may be removed, empty or to drain, and the reasons for the others.
 
         By name; empty nodes are asked first. Source: RemovableAt.
         """

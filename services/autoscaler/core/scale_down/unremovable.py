@@ -31,7 +31,7 @@ class UnremovableNodes:
         }
 
     def add(self, node: str, unremovable: Unremovable, *, until_ns: int | None = None) -> None:
-        """Note why a node cannot go; `until_ns`: do not simulate its removal before."""
+        """Note why a node cannot be removed; `until_ns`: do not simulate its removal before."""
         self.reasons[node] = unremovable
         if until_ns is not None:
             self.until_ns[node] = until_ns

@@ -173,7 +173,7 @@ class ScaleUp:
         node_count: int,
         now: Now,
     ) -> str:
-        """Return why a group is not asked, "" if it is. Source: filterValidScaleUpNodeGroups."""
+        """Return why a group is skipped, "" if it is not. Source: filterValidScaleUpNodeGroups."""
         unsafe = self._why_unsafe(group, now)
         if unsafe:
             return unsafe
@@ -231,7 +231,7 @@ class ScaleUp:
         node_count: int,
         now: Now,
     ) -> ExpansionOption | None:
-        """Return what scaling a group up would help, None where it helps no pod."""
+        """Return the option of scaling a group up, None if it helps no pod."""
         fitting = [c.group for c in candidates if group.name in c.fits]
         if not fitting:
             return None
@@ -287,7 +287,7 @@ class ScaleUp:
         return min(count, most - node_count) if most > 0 else count
 
     def _carry_out(self, changes: Iterable[GroupChange], now: Now) -> Calls[str | None]:
-        """Ask the cloud for the groups' nodes; return the group that it refused, None if none."""
+        """Request the nodes from the cloud; return the group that it refused, None if none."""
         for change in changes:
             group, delta = change.group, change.to_size - change.from_size
             outcome = yield IncreaseSize(group=group.name, delta=delta)
@@ -302,7 +302,7 @@ class ScaleUp:
 def _within(
     changes: Iterable[GroupChange], maximum: ResourceMaximum, templates: Mapping[str, NodeTemplate]
 ) -> list[GroupChange]:
-    """Return the changes as far as the cluster's maxima allow them one after the other.
+    """Return the changes, each reduced to what the cluster's maxima still allow.
 
     What one group may not take, another one does not get. Source: capScaleUpsByQuota.
     """

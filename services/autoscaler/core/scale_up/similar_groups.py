@@ -41,7 +41,7 @@ _ALWAYS = (CPU, MEMORY, EPHEMERAL_STORAGE, PODS)
 
 
 def are_similar(one: NodeTemplate, other: NodeTemplate, options: Options) -> bool:
-    """Return whether the nodes of two groups may stand for each other."""
+    """Return whether the nodes of two groups are similar enough to replace each other."""
     labels = one.node.node.labels, other.node.node.labels
     if options.balancing_labels:
         return all(
@@ -89,7 +89,7 @@ def _in_milli(name: str, amount: int) -> int:
 
 
 def _free(template: NodeTemplate) -> dict[str, int]:
-    """Return what the template's pods leave of what they may request."""
+    """Return the allocatable resources of a template that its own pods leave free."""
     requested: dict[str, int] = dict.fromkeys(_ALWAYS, 0)
     for pod in template.pods:
         for name, amount in pod_requests(pod.pod.spec).items():

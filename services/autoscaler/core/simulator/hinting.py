@@ -62,7 +62,7 @@ class HintingSimulator:
         self.current[_key(pod)] = name
 
     def forget_old(self) -> None:
-        """Forget the hints that were not used since this was called before."""
+        """Drop the hints that were not used since the last call."""
         self.old, self.current = self.current, {}
 
     def _place_by_hint(

@@ -126,7 +126,7 @@ class ClusterSnapshot:
         return len(self._held)
 
     def node(self, name: str) -> ClusterNode:
-        """Return a node that is there."""
+        """Return an existing node."""
         return self._held[name].node
 
     def nodes(self) -> list[ClusterNode]:
@@ -134,7 +134,7 @@ class ClusterSnapshot:
         return [self._held[name].node for name in self._listing.names]
 
     def pods_on(self, name: str) -> list[ClusterPod]:
-        """Return the pods of a node that is there, in the order in which they came."""
+        """Return the pods of an existing node, in the order in which they were added."""
         return list(self._held[name].pods)
 
     def stamp(self, name: str) -> int:
@@ -232,7 +232,7 @@ class ClusterSnapshot:
         self._note(lambda: self._restore(held))
 
     def schedule(self, pod: ClusterPod, name: str) -> Status | None:
-        """Put the pod on a node if the filters let it pass there; else return the refusal."""
+        """Put the pod on a node if it passes the filters; else return the refusal."""
         refusal = self.refusal(pod, name)
         if refusal is None:
             self._put(pod, name)
@@ -267,7 +267,7 @@ class ClusterSnapshot:
         return equivalence.status(row) if refuser > 0 else equivalence.pre_filter.excluded
 
     def put(self, pod: ClusterPod, name: str) -> None:
-        """Put a pod on a node without asking the filters."""
+        """Put a pod on a node without running the filters."""
         self._put(pod, name)
 
     def free(self, names: Iterable[str]) -> Int64s:
@@ -463,7 +463,7 @@ def _are_same(objects: Sequence[object], others: Sequence[object]) -> bool:
 
 
 def _is_judged_by_node(attempt: CachedAttempt) -> bool:
-    """Return whether no verdict follows from other nodes and the pods there."""
+    """Return whether no verdict depends on other nodes and their pods."""
     columns = attempt.equivalence.columns.values()
     return all(column.plugin.scope is not Scope.CLUSTER for column in columns)
 
@@ -477,7 +477,7 @@ def _is_plain(plugin: AnyFilter) -> bool:
 
 
 def _names_nodes(spec: PodSpec) -> bool:
-    """Return whether what is required of a node may be its name."""
+    """Return whether a requirement on nodes may be about their names."""
     if LABEL_HOSTNAME in spec.node_selector:
         return True
     required = spec.node_affinity.required if spec.node_affinity else None
