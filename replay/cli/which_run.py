@@ -1,4 +1,4 @@
-"""Which run a command about objects reads: `get`, `describe` and `explain`.
+"""Finds the run that a command about objects reads: `get`, `describe` and `explain`.
 
 They share one order of arguments, kubectl's with the run after it: TYPE [NAME]... [RUN]. No name of
 an object is the path of a folder with a run in it, so that a run is recognised where it stands, and

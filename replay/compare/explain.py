@@ -63,7 +63,7 @@ class DifferenceExplanation:
 
 
 class PodEvaluator(Protocol):
-    """A scheduler that evaluates a pod in a cluster of its own."""
+    """A scheduler that evaluates a pod in a separate cluster."""
 
     def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
         """Return the evaluation of the cluster's pod."""
@@ -87,7 +87,7 @@ class VisibilityExplainer:
     def explain(
         self, decision: RecordedDecision, decided: dict[str, str]
     ) -> DifferenceExplanation | None:
-        """Return the explanation of a difference, None if none.
+        """Return the explanation of a difference, None if there is none.
 
         `decided` are earlier bindings: nodes by pod UID. A visibility with as many feasible nodes
         and the same best score as in the recording's log is preferred.

@@ -42,7 +42,7 @@ class PodOverlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeRunAgreement:
-    """A free run beside the recording; `run_only` counts bindings that were not recorded."""
+    """The comparison of a free run with the recording; `run_only`: bindings not recorded."""
 
     bindings: Counter[BindingMatch]
     run_only: int

@@ -1,1 +1,1 @@
-"""Why a pod was bound, refused or waits, at one moment of a run."""
+"""Explains why a pod was bound, refused or waits, at one moment of a run."""

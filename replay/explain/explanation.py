@@ -137,7 +137,7 @@ class PreemptionReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePlace:
-    """Where the pod is in the queue at `at_ns`, and what can move it.
+    """The place of the pod in the queue at `at_ns`, and the events that can move it.
 
     since_ns: when it was added or its last attempt failed, whichever is later: a move between
     sub-queues does not change it. until_ns: when its backoff expires (Entry.backoff_until_ns of
@@ -182,7 +182,7 @@ class PodRank:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionReason:
-    """Why the pod's kubelet evicted it.
+    """The reason for which the pod's kubelet evicted it.
 
     signal: "" if a limit on local storage was exceeded, which has no threshold, observation or
     rank. available and capacity: the observation, None if unknown. rank: from 1, among
@@ -204,7 +204,7 @@ class EvictionReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectionReason:
-    """Why the pod's kubelet did not admit it, by which the pod has failed for good.
+    """The reason for which the pod's kubelet did not admit it; the pod has failed permanently.
 
     owner: kind, namespace and name of what a controller made it for, "" for any other pod, which
     nothing replaces. replacement: the next pod that was made for it, "" if none was in the run.
@@ -221,7 +221,7 @@ class RejectionReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodExplanation:
-    """Why a pod's attempt had its result.
+    """The explanation of an attempt's result.
 
     decision: "scheduled", "nominated", "unschedulable", "failed", "not tried", or "came bound" for
     a pod that was created with its node, of which an eviction or a rejection is explained. node:
@@ -324,7 +324,7 @@ def runner_up_of(fitting: Sequence[scheduler_pb2.NodeVerdict]) -> RunnerUp | Non
 def refused_nodes(
     verdicts: Iterable[scheduler_pb2.NodeVerdict | scheduler_pb2.CandidateVerdict], top: int
 ) -> tuple[RefusedNodes, ...]:
-    """Group refused nodes by the first plugin that did and its reasons, the largest group first.
+    """Group refused nodes by the first refusing plugin and its reasons, the largest group first.
 
     Each group names its first `top` nodes.
     """

@@ -167,7 +167,7 @@ class Rerun:
         raise RunError(DIVERGED)
 
     def _take(self, pods: int) -> scheduler_pb2.RoundOutcomes:
-        """Have so many pods popped at the present moment; 0: all."""
+        """Let the scheduler pop that many pods at the current moment; 0: all."""
         return self._send(scheduler_pb2.Round(time_ns=self._at_ns, max_pods=pods or None))
 
     def _send(self, round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:

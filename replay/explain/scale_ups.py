@@ -1,4 +1,4 @@
-"""What the cluster autoscaler did for a pod: scale-ups, and the nodes that came of them."""
+"""Finds the cluster autoscaler's scale-ups for a pod, and the nodes that they added."""
 
 from __future__ import annotations
 

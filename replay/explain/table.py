@@ -220,7 +220,7 @@ def print_table(title: str, table: Table, console: Console) -> None:
 
 
 def print_rejection(rejection: RejectionReason, start_ns: int, console: Console) -> None:
-    """Print why a kubelet did not admit a pod, and what becomes of it."""
+    """Print why a kubelet did not admit a pod, and which pod replaces it."""
     at = durations.simulated(rejection.at_ns - start_ns)
     node, reason = escape(rejection.node), escape(rejection.reason)
     _print(console, f"\n[bold]Rejected at {at}[/] by the kubelet of [bold]{node}[/]: {reason}")

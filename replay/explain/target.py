@@ -94,7 +94,7 @@ class PodLife:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainTarget:
-    """The attempt to explain, and until when the run is replayed.
+    """The attempt to explain, and the time until which the run is replayed.
 
     entry: the attempt's, None if the pod was not tried. ahead: attempts that the log has before
     it at the same moment. until_ns: the moment at which the pod's place in the queue is looked up;

@@ -1,4 +1,4 @@
-"""What pods waited for: each wait for a node in parts, with the cause of each part.
+"""Splits the time that pods waited for a node into parts, and names the cause of each part.
 
 A wait begins with the pod, or when its last scheduling gate goes, and ends with its binding, with
 its own end, or with the run's. Up to the first attempt the pod waits for its turn; from each

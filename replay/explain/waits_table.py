@@ -124,7 +124,7 @@ def _numbers(attempts: Sequence[int]) -> str:
 
 
 def _found(part: WaitPart) -> str:
-    """Return what the first attempt of a part found: the reasons, each with its nodes."""
+    """Return the reasons of the first attempt of a part, each with its number of nodes."""
     if part.cause == ROOM:
         ((node, victims),) = part.details
         return f"{counted(victims, 'victim')} on {node}"

@@ -1,1 +1,1 @@
-"""What-if: a trace and its configuration, changed on their way to a replay."""
+"""Changes a trace and its configuration on their way to a replay, for what-if questions."""

@@ -109,7 +109,7 @@ def pod_differences(a: Moment, b: Moment, key: str) -> Iterator[str]:
 
 
 def given_differences(a: Moment, b: Moment, key: str) -> Iterator[str]:
-    """Yield what differs about what a pod was given: not what a decision about it changes."""
+    """Yield the differences of a pod's inputs, not of what a decision about it changes."""
     for moment, other in ((a, b), (b, a)):
         if key in moment.refused and key not in other.refused:
             yield from _admission(a, b, _split(key)[0])

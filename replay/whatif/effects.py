@@ -385,7 +385,7 @@ def _is_ready(moment: Moment, key: str) -> bool:
 
 
 def _state(moment: Moment, key: str) -> str:
-    """Return how a run has a pod, as the end of a sentence that begins with the run."""
+    """Return the state of a pod in a run, as the end of a sentence that begins with the run."""
     pod = moment.pod(key)
     if pod is None:
         return f"has no pod {key}"

@@ -120,7 +120,7 @@ class Scaling:
         return self.groups[group].node_ns
 
     def cost(self, group: str) -> float | None:
-        """Return what a group's nodes cost, or all groups' with a price for ""."""
+        """Return the cost of a group's nodes; for "", of all groups with a price."""
         costs = [one.cost for one in self._chosen(group) if one.cost is not None]
         return sum(costs) if costs else None
 
@@ -404,7 +404,7 @@ def _note_decision(
 def _note_refused(
     facts: RunFacts, observed: trace_pb2.Observed, workloads: WorkloadTally
 ) -> PodFacts | None:
-    """Note a refusal; return the pod if it has no controller that the refusal counts for."""
+    """Note a refusal; return the pod if no controller counts the refusal."""
     if observed.refused.HasField("owner"):
         workloads.refused(observed.refused.owner.uid, observed.refused.pods)
         return None

@@ -21,7 +21,7 @@ class ComparedNote(NamedTuple):
 
 
 def compared_notes(run_a: RunDirectory, run_b: RunDirectory) -> Iterator[ComparedNote]:
-    """Yield the notes of two runs, those of A first; of objects that nothing reads there are none.
+    """Yield the notes of two runs, those of A first, without those of objects that are not read.
 
     A run without a summary has no notes.
     """

@@ -161,7 +161,7 @@ class OccupancyMeter:
         self._now_ns = at_ns
 
     def applied(self, change: ObjectChange) -> None:
-        """Take a change that was applied to the state."""
+        """Note a change that was applied to the state."""
         message = change.message
         if isinstance(message, pod_pb2.Pod):
             self._note_pod(message, is_there=change.type is not ChangeType.DELETED)
@@ -213,7 +213,7 @@ class OccupancyMeter:
         self._empty += sign * node.is_empty
 
     def _keep_free(self, until_ns: int) -> None:
-        """Keep what is free, if one of the moments lies between the last event and this one."""
+        """Keep the free amounts if one of the moments lies between the last event and this one."""
         first = self._next_moment
         while self._next_moment < MOMENTS and self._moment_ns(self._next_moment) < until_ns:
             self._next_moment += 1

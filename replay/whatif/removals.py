@@ -67,7 +67,7 @@ def can_go(rows: Sequence[Removal]) -> list[Removal]:
 
 
 def sentence(rows: Sequence[Removal]) -> str:
-    """Return which nodes can go, "" if no checks were made."""
+    """Return which nodes can be removed, "" if no checks were made."""
     if not any(row.is_checked for row in rows):
         return ""
     largest = can_go(rows)

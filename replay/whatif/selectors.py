@@ -66,7 +66,7 @@ class MatchedChecks:
         self._problems: dict[str, FigureError | None] = {}
 
     def look(self, assertions: Iterable[Assertion], runs: Sequence[RunFacts]) -> None:
-        """Look for what the checks choose in further runs."""
+        """Evaluate the selectors of the checks on further runs."""
         for assertion in assertions:
             if self._problems.get(assertion.text, _NOT_LOOKED_AT) is None:
                 continue

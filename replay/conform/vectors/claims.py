@@ -1,4 +1,4 @@
-"""What scenarios of device claims say beside the verdicts: allocations, writes, claims given back.
+"""Compares the results of device claims in scenarios: allocations, writes, claims given back.
 
 Shares' identifiers, times of allocations, and the generated parts of names are compared for their
 presence only. Where upstream's order of pools is random, any of its outcomes is right.
