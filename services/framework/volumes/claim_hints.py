@@ -16,14 +16,14 @@ from services.kube.volumes import claim_names
 def claim_named(
     pod: PendingPod, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
 ) -> bool:
-    """Queue where a volume of the pod names the claim."""
+    """Return Queue (true) if a volume of the pod names the claim."""
     return new is not None and new.namespace == pod.namespace and new.name in named_claims(pod)
 
 
 def claim_used(
     pod: PendingPod, _old: PersistentVolumeClaim | None, new: PersistentVolumeClaim | None
 ) -> bool:
-    """Queue where a volume of the pod names the claim, or the claim is its ephemeral volume's."""
+    """Return Queue (true) if a volume of the pod uses the claim, by name or as ephemeral volume."""
     if new is None or new.namespace != pod.namespace:
         return False
     return any(name == new.name for name, _ in claim_names(pod.name, spec_of(pod).volumes))

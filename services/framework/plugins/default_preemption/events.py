@@ -11,7 +11,7 @@ from services.framework.hints import events_of, on_event
 
 
 def _skip(_pod: PendingPod, _object_event: ObjectEvent) -> bool:
-    """Skip: the hints of the plugins that refused the preemptor decide.
+    """Return QueueSkip (false): the hints of the plugins that refused the preemptor decide.
 
     The registration only has the event reach pods that the plugin gates.
     """

@@ -79,7 +79,7 @@ class DefaultPreemption(PreEnqueuePlugin, Preemptor):
     def post_filter(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
     ) -> Nomination | CannotHelp:
-        """Decide for `pod`, in its latest version, after its `cycle` found no node."""
+        """Preempt for the latest version of `pod`, for which its `cycle` found no node."""
         refused = self._refused_at_once(pod, cycle)
         if refused is not None:
             return refused
@@ -100,7 +100,7 @@ class DefaultPreemption(PreEnqueuePlugin, Preemptor):
     def evaluate(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
     ) -> PreemptionEvaluation:
-        """Decide as `post_filter` does, node by node, and return all that was found."""
+        """Preempt as `post_filter` does, but node by node, and return the whole evaluation."""
         potential = tuple(cycle.potential_nodes())
         at_once = self._refused_at_once(pod, cycle)
         if at_once is not None:

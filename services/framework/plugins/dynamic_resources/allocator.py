@@ -53,7 +53,7 @@ _PREVENTING = frozenset({"NoExecute", "NoSchedule"})
 
 
 class AllocationError(Exception):
-    """Something is wrong with a claim, a class or a pool: the cycle ends in an error."""
+    """Raised for an invalid claim, class or pool: the cycle ends in an error."""
 
 
 class InvalidPools(Exception):  # noqa: N818 - a refusal of one node, not an error of the cycle
@@ -66,7 +66,7 @@ class TooManySteps(Exception):  # noqa: N818 - a refusal of one node, not an err
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatorRules:
-    """What differs between versions.
+    """The differences between versions.
 
     extended_resources: whether devices serve extended resources of a class.
     partitionable, capacities, tainted, conditions: whether counters, consumable capacity, taints
@@ -115,7 +115,7 @@ Classes = Mapping[str, DeviceClass]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chosen:
-    """What claims get on a node, in the order of the claims.
+    """The allocations of claims on a node, in the order of the claims.
 
     alternatives: for each claim the index of the alternative that each request got, None for an
     exact request.
@@ -135,7 +135,7 @@ def allocate(
     in_use: InUse,
     matches: MatchDevice,
 ) -> Chosen | None:
-    """Return what the claims get on a node that reaches `pools`, None where they do not fit.
+    """Return the claims' allocations on a node that reaches `pools`, None if they do not fit.
 
     Raises AllocationError, InvalidPools, TooManySteps.
     """
@@ -335,7 +335,7 @@ class _Search:
         return everything
 
     def run(self) -> bool:
-        """Search; whether there is a solution. Raises AllocationError, TooManySteps."""
+        """Search, and return whether there is a solution. Raises AllocationError, TooManySteps."""
         try:
             return self._request(0, 0)
         except _ResultsExceeded:
@@ -483,7 +483,7 @@ class _Search:
     def _take(
         self, claim: int, want: _Want, candidate: _Candidate, *, must: bool
     ) -> Callable[[], None] | None:
-        """Allocate a device; return what gives it back, None where it cannot be had.
+        """Allocate a device; return the function that frees it, None if it is not available.
 
         `must`: the request wants this very device, so that a violated constraint is an error.
         What a refusal after the counters' check leaves counted there stays counted, as upstream
@@ -558,7 +558,7 @@ class _Search:
             del self._allocating_amounts[device]
 
     def _consume_counters(self, candidate: _Candidate) -> bool:
-        """Count what a device consumes, unless a counter does not suffice: False then.
+        """Consume the counters of a device; return False, unchanged, if one is insufficient.
 
         Source: checkAvailableCounters.
         """
@@ -579,7 +579,7 @@ class _Search:
                 taken[counter] = taken.get(counter, 0) + sign * nano(text)
 
     def _available_counters(self, pool: Pool) -> _Counts:
-        """Return what allocated devices leave of a pool's counters; it may be below 0."""
+        """Return the counters of a pool that allocated devices leave free; they may be below 0."""
         available = self._available.get(pool.name)
         if available is None:
             available = {

@@ -15,7 +15,7 @@ Requested = Mapping[str, str]
 
 
 def nano(text: str) -> int:
-    """Return the amount that a text says, in 1e-9 units."""
+    """Return the amount of a quantity's text, in 1e-9 units."""
     return parse(text).nano
 
 
@@ -77,7 +77,7 @@ def _rounded(requested: str, low: str, step: str | None) -> str:
 
 
 def _violates(amount: str, policy: RequestPolicy | None) -> bool:
-    """Return whether an amount is not one that may be consumed. Source: violatesPolicy.
+    """Return whether the policy forbids to consume an amount. Source: violatesPolicy.
 
     Upstream compares with the default by how it is written, not by its value.
     """

@@ -18,7 +18,7 @@ class Constraint(Protocol):
         """Count a device, unless it violates the constraint: False then."""
 
     def remove(self, request: str, alternative: str) -> None:
-        """Take back what the latest successful `add` counted."""
+        """Undo the latest successful `add`."""
 
 
 def make_constraint(constraint: DeviceConstraint) -> Constraint | None:

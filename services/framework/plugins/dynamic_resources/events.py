@@ -15,7 +15,7 @@ from services.kube.devices import ResourceClaim
 
 
 def claim_changed(pod: PendingPod, old: ResourceClaim | None, new: ResourceClaim | None) -> bool:
-    """Queue where a claim gave back its devices, or the status of one of the pod's changed."""
+    """Return Queue (true) if a claim freed devices, or the status of the pod's claim changed."""
     if new is None:
         return True
     if old is not None and old.allocation is not None and new.allocation is None:

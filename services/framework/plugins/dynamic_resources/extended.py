@@ -71,14 +71,14 @@ def new_claim(pod: Pod, name: str) -> ResourceClaim:
 
 @dataclass(frozen=True, slots=True)
 class NodeRequests:
-    """What devices have to serve on one node; `is_short`: nothing can serve one resource there."""
+    """The requests that devices must serve on a node; `is_short`: nothing serves one of them."""
 
     amounts: Mapping[str, int]
     is_short: bool = False
 
 
 def on_node(spec: PodSpec, node: Node, devices: Devices) -> NodeRequests:
-    """Return the resources of which the node itself has none, and which a class serves."""
+    """Return the resources that the node itself lacks and a class serves."""
     amounts: dict[str, int] = {}
     for name, amount in requested(spec).items():
         if devices.class_of(name) is not None and not node.allocatable.get(name, 0):
@@ -167,5 +167,5 @@ def _count(request: DeviceRequest) -> int:
 
 
 def with_requests(claim: ResourceClaim, requests: tuple[DeviceRequest, ...]) -> ResourceClaim:
-    """Return the claim as a node needs it."""
+    """Return the claim with the requests for a node."""
     return replace(claim, spec=replace(claim.spec, requests=requests))

@@ -173,7 +173,7 @@ class DynamicResources(
         return None
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return what the verdicts about the pod's claims follow from, None without any."""
+        """Return the key of the verdicts about the pod's claims, None without claims."""
         return self._key(pod, snapshot)[0] if self._has_claims(pod, snapshot) else None
 
     def _has_claims(self, pod: Pod, snapshot: Snapshot) -> bool:
@@ -241,7 +241,7 @@ class DynamicResources(
         return prepared
 
     def filter_node(self, data: PreparedClaims, view: NodeView) -> int:
-        """Return the code of one node, which pods that come or go there do not change."""
+        """Return the code of one node, which does not depend on the pods there."""
         return self._judged(data, view.node, view.snapshot).code
 
     def filter(self, data: PreparedClaims, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
@@ -255,7 +255,7 @@ class DynamicResources(
         return Status(code=kind, plugin=self.name, reasons=(text,))
 
     def _judged(self, data: PreparedClaims, node: Node, snapshot: Snapshot) -> NodeResult:
-        """Return what Filter finds on a node. Source: Filter."""
+        """Return the result of Filter on a node. Source: Filter."""
         key, devices = data.key, snapshot.catalog.devices
         refused = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
         result = NodeResult()
@@ -325,7 +325,7 @@ class DynamicResources(
         tie_break: TieBreak,  # noqa: ARG002 - nothing to choose
         now_ns: int,  # noqa: ARG002 - nothing to time
     ) -> CannotHelp:
-        """Give back a claim that no node reaches, or say that PreFilter never ran.
+        """Deallocate a claim that no node reaches, or return that PreFilter has not run.
 
         Source: PostFilter.
         """
@@ -357,7 +357,7 @@ class DynamicResources(
         return _cannot_help("still not schedulable")
 
     def planned(self, pod: Pod, row: int, snapshot: Snapshot) -> PlannedClaims:
-        """Return what Reserve and PreBind write. Source: Reserve, PreBind, bindClaim."""
+        """Return the writes of Reserve and PreBind. Source: Reserve, PreBind, bindClaim."""
         if not self._has_claims(pod, snapshot):
             return NOTHING_PLANNED
         key, claims = self._key(pod, snapshot)
@@ -425,7 +425,7 @@ class DynamicResources(
         return self._changes.pop(pod.uid, None)
 
     def reserve(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:
-        """Take the devices of the pod's claims in the scheduler's own view."""
+        """Allocate the devices of the pod's claims in the scheduler's snapshot."""
         if not self._has_claims(pod, snapshot):
             return None
         planned = self.planned(pod, row, snapshot)
@@ -456,7 +456,7 @@ class DynamicResources(
                 devices.put(before)
 
     def _forget_confirmed(self, devices: Devices) -> None:
-        """Forget the claims that are not as they were reserved any more."""
+        """Forget the reserved claims that have changed since."""
         standing = {
             uid: [change for change in changes if devices.claims.get(change[1].key) is change[1]]
             for uid, changes in self._before.items()
@@ -464,13 +464,13 @@ class DynamicResources(
         self._before = {uid: changes for uid, changes in standing.items() if changes}
 
     def saved_state(self, snapshot: Snapshot) -> Plain:
-        """Return the claims that are as they were reserved, before and after, by pod."""
+        """Return the reserved claims that have not changed, before and after, by pod."""
         self._forget_confirmed(snapshot.catalog.devices)
         saved: Plain = orjson.loads(write(list(self._before.items())))
         return saved
 
     def restore_state(self, saved: Plain, snapshot: Snapshot) -> None:
-        """Reserve again what was reserved."""
+        """Reserve the saved claims again."""
         for uid, changes in Reading().read(list[tuple[str, list[_Change]]], saved):
             self._before[uid] = changes
             for _, after in changes:
@@ -495,7 +495,7 @@ def _cannot_help(
 
 
 def _is_free_for(claim: ResourceClaim, pod: Pod) -> bool:
-    """Return whether no other pod than this may use a claim."""
+    """Return whether no other pod may use a claim."""
     return not claim.reserved_for or [each.uid for each in claim.reserved_for] == [pod.uid]
 
 

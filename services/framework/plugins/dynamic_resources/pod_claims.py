@@ -30,7 +30,7 @@ class UnusableClaim(Exception):  # noqa: N818 - a refusal of the pod
 
 @dataclass(frozen=True, slots=True)
 class ClaimState:
-    """What a pod's outcome follows from, of one claim.
+    """The properties of one claim that a pod's verdicts depend on.
 
     spec: None for an allocated claim; nodes: which nodes reach what it has, None for all. is_late:
     its devices were not made ready in time, or failed. freed: namespace/name of an allocated claim
@@ -45,7 +45,7 @@ class ClaimState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimsKey:
-    """What a pod's outcome follows from, of its claims, beside devices and nodes.
+    """The key of a pod's verdicts: all inputs of its claims beside devices and nodes.
 
     problem: why the pod cannot be scheduled anywhere; is_error: as an error. extended: the spec
     whose extended resources classes serve, None for a pod without such; is_stale: a claim for them
@@ -63,7 +63,7 @@ class ClaimsKey:
 
 @dataclass(slots=True, kw_only=True)
 class NodeResult:
-    """What Filter found on one node: a code, and what the claims would get.
+    """The result of Filter on one node: a code, and the allocations of the claims.
 
     requests, mappings: those of the claim for extended resources on this node; requests None: it
     needs none here.
@@ -78,7 +78,7 @@ class NodeResult:
 
 @dataclass(slots=True, kw_only=True, weakref_slot=True)
 class PreparedClaims:
-    """A key's claims with what was found by row; `texts` are the statuses by code, from 1.
+    """A key's claims with the results by row; `texts` are the statuses by code, from 1.
 
     claims: those of the first pod with that key.
     """

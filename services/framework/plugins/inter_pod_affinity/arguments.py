@@ -17,7 +17,7 @@ _WEIGHT_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InterPodAffinityArgs:
-    """`hard_pod_affinity_weight`, 0 to 100, is what a required term of another pod scores.
+    """`hard_pod_affinity_weight`, 0 to 100, is the score of another pod's required term.
 
     `ignore_preferred_terms_of_existing_pods` leaves other pods' terms out of the score where the
     pod itself has no preferred ones.

@@ -115,7 +115,7 @@ class AffinityCounts:
         ]
 
     def is_idle(self) -> bool:
-        """Return whether no node can be refused, by what is required or by what is there.
+        """Return whether no node can be refused, by the pod's terms or by those of other pods.
 
         Source: kubernetes v1.34 plugins/interpodaffinity/filtering.go, PreFilter's Skip.
         """
@@ -124,7 +124,7 @@ class AffinityCounts:
         return not any(term.is_there() for term in self.kept_away)
 
     def version(self) -> Hashable:
-        """Return what differs whenever a code may differ."""
+        """Return a version that differs whenever a code may differ."""
         return tuple(term.sync() for term in (*self.near, *self.away, *self.kept_away))
 
     def write(self, codes: Int64s) -> None:
@@ -185,7 +185,7 @@ class AffinityCounts:
 
 
 def by_key(items: Iterable[_T], key_of: Callable[[_T], str]) -> list[tuple[str, tuple[_T, ...]]]:
-    """Return the items of each topology key, in the order in which the keys come."""
+    """Return the items of each topology key, in the order of the keys' first items."""
     items_by_key: dict[str, list[_T]] = {}
     for item in items:
         items_by_key.setdefault(key_of(item), []).append(item)

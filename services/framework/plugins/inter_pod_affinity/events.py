@@ -33,7 +33,7 @@ _Terms = tuple[PodAffinityTerm, ...]
 
 
 def after_pod_change(pod: PendingPod, object_event: ObjectEvent) -> bool:
-    """Queue where an assigned pod newly matches the affinity, or no longer the anti-affinity."""
+    """Return Queue (true) if an assigned pod now matches affinity, or no longer anti-affinity."""
     old, new = pods(object_event)
     if old is None and new is None:
         return True
@@ -43,7 +43,7 @@ def after_pod_change(pod: PendingPod, object_event: ObjectEvent) -> bool:
 
 
 def after_pod_change_since_v1_36(pod: PendingPod, object_event: ObjectEvent) -> bool:
-    """Queue as `after_pod_change`, and for what v1.36 added."""
+    """Return the hint of `after_pod_change`, with the cases that v1.36 added."""
     old, new = pods(object_event)
     if old is None and new is None:
         return True
@@ -58,7 +58,7 @@ def after_pod_change_since_v1_36(pod: PendingPod, object_event: ObjectEvent) -> 
 
 
 def _keeps_away(other: AnyPod, pod: PendingPod, namespace_labels: Mapping[str, str]) -> bool:
-    """Return whether the anti-affinity of `other` is against the pod.
+    """Return whether the anti-affinity of `other` matches the pod.
 
     The event has the labels of the namespace of `other`; where the pod is in another one, a term
     that selects namespaces may mean it.
@@ -78,7 +78,7 @@ def _changes_matches(
 
 
 def after_node_change(pod: PendingPod, old: Node | None, new: Node | None) -> bool:
-    """Queue where a node joins a domain of the affinity, or leaves one of the anti-affinity."""
+    """Return Queue (true) if a node joins a domain of affinity, or leaves one of anti-affinity."""
     if new is None:
         return True
     spec = spec_of(pod)

@@ -202,7 +202,7 @@ class InterPodAffinity(ClusterFilterPlugin[AffinityCounts], ClusterScorePlugin[A
         return matches
 
     def _follow(self, snapshot: Snapshot) -> None:
-        """Read the pods that are new, and forget what follows from what has changed."""
+        """Read the new classes of pods, and drop cached values whose inputs have changed."""
         if self._snapshot is not snapshot:
             self._snapshot = snapshot
             self._cluster = ClusterTerms(snapshot.pod_classes)

@@ -65,7 +65,7 @@ class AffinityScores:
         return not any(match.is_there() for match in self._matches)
 
     def version(self) -> Hashable:
-        """Return what differs whenever a score may differ."""
+        """Return a version that differs whenever a score may differ."""
         return tuple(weight.sync() for weight in self._weights)
 
     def write(self, scores: Int64s) -> None:
@@ -101,7 +101,7 @@ _Read = Callable[[PodClass], Sequence[int]]
 def _reader(
     own: Sequence[WeightedTerm], theirs: frozenset[int], hard_weight: int, cluster: ClusterTerms
 ) -> _Read:
-    """Return what reads the weights of the terms that match between the pod and another."""
+    """Return a function for the weights of the terms that match between the pod and another."""
 
     def read(other: PodClass) -> Sequence[int]:
         weights = [

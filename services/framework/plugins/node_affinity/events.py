@@ -14,7 +14,7 @@ from services.kube.node import Node
 def affinity_matched(
     pod: PendingPod, old: Node | None, new: Node | None, *, profiles: HintProfiles
 ) -> bool:
-    """Queue where the node matches the pod's affinity and did not before.
+    """Return Queue (true) if the node matches the pod's affinity and did not before.
 
     The affinity that a profile adds must match, too. Upstream checks that only of the node as it is
     now: a pod that the added affinity alone refused is not queued by the change that makes it

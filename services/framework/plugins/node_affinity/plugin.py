@@ -50,7 +50,7 @@ class NodeAffinity(FilterPlugin[RequiredAffinity], ScorePlugin[PreferredAffinity
         return (tuple(sorted(labels.items())), required)
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[RequiredAffinity]:  # noqa: ARG002 - unused
-        """Narrow the nodes down to those that matchFields name, where all terms name some."""
+        """Limit the nodes to those named in matchFields, if all terms name some."""
         data = _required(pod)
         names = _named_nodes(data[1])
         if names is not None and not names:
@@ -70,7 +70,7 @@ class NodeAffinity(FilterPlugin[RequiredAffinity], ScorePlugin[PreferredAffinity
             codes[row] = self._code(data, snapshot.node(row)) if alive[row] else 0
 
     def filter_status(self, data: RequiredAffinity, code: int) -> Status:  # noqa: ARG002 - the code says it
-        """Say whose affinity a node does not match."""
+        """Return the refusal, which names whose affinity the node does not match."""
         return self._refusal(_ENFORCED if code == _ADDED else _OWN)
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused

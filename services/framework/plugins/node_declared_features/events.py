@@ -13,12 +13,12 @@ from services.kube.node import Node
 
 
 def declares_others(_pod: PendingPod, old: Node | None, new: Node | None) -> bool:
-    """Queue where the node is new, or declares other features than before."""
+    """Return Queue (true) if the node is new, or declares other features than before."""
     return new is None or old is None or old.declared_features != new.declared_features
 
 
 def requires_others(pod: PendingPod, old: AnyPod | None, new: AnyPod | None) -> bool:
-    """Queue where the update of the pod itself changes what it requires."""
+    """Return Queue (true) if the update of the pod itself changes what it requires."""
     if old is None or new is None:
         return True
     if new.uid != pod.uid:

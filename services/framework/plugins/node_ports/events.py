@@ -12,7 +12,7 @@ from services.kube.requests import conflicts, host_ports
 
 
 def port_freed(pod: PendingPod, old: AnyPod | None, _new: AnyPod | None) -> bool:
-    """Queue where a port of the deleted pod conflicted with this one's."""
+    """Return Queue (true) if a port of the deleted pod conflicted with this one's."""
     if old is None:
         return True
     freed = dict.fromkeys(host_ports(spec_of(old)), 1)

@@ -17,7 +17,7 @@ from services.kube.requests import PODS, pod_requests
 
 
 def resources_freed(pod: PendingPod, old: AnyPod | None, new: AnyPod | None) -> bool:
-    """Queue where a deleted pod had a node, or an assigned one requests less of what this one does.
+    """Return Queue (true) if a pod on a node is deleted, or requests less of the same resources.
 
     A scale-down of the pod itself queues it, too.
     """
@@ -38,7 +38,7 @@ def _frees(pod: PendingPod, old: AnyPod, new: AnyPod) -> bool:
 
 
 def allocatable_grown(pod: PendingPod, old: Node | None, new: Node | None) -> bool:
-    """Queue where the pod fits on the empty node, and the node is new or has more of a resource."""
+    """Return Queue (true) if the pod fits on the empty node, which is new or has grown."""
     if new is None:
         return True
     requests = {name: amount for name, amount in pod_requests(spec_of(pod)).items() if amount}
@@ -54,7 +54,7 @@ def allocatable_grown(pod: PendingPod, old: Node | None, new: Node | None) -> bo
 
 
 def class_may_serve(pod: PendingPod, old: DeviceClass | None, new: DeviceClass | None) -> bool:
-    """Queue where a class begins to serve an extended resource that the pod requests."""
+    """Return Queue (true) if a class begins to serve an extended resource that the pod requests."""
     if new is None:
         return True
     names = {new.extended_resource_name}

@@ -60,7 +60,7 @@ class ScoredResources:
     resources: tuple[ResourceWeight, ...]
 
     def key(self, amounts: Mapping[str, int]) -> tuple[int, ...]:
-        """Return a pod's amounts of these resources, which its scores follow from."""
+        """Return a pod's amounts of these resources, on which its scores depend."""
         return tuple(amounts.get(resource.name, 0) for resource in self.resources)
 
     def shares(self, snapshot: Snapshot, amounts: Mapping[str, int]) -> ScoredShares:
@@ -95,7 +95,7 @@ UsageScore = Callable[[Int64s, ScoredShares, Amounts, Int64s], None]
 
 
 def usage_score(args: NodeResourcesFitArgs) -> UsageScore:
-    """Return what writes the scores of rows, for a pod's shares."""
+    """Return a function that writes the scores of rows for a pod's shares."""
     match args.scoring:
         case ScoringType.LEAST_ALLOCATED:
             return _weighed_by(usage_kernels.least_allocated)
@@ -183,7 +183,7 @@ def fit_code(
 
 
 class NodeResourcesFit(FilterPlugin[WantedResources], ScorePlugin[ScoredShares]):
-    """Filters by free resources, scores by what is used (LeastAllocated by default)."""
+    """Filters by free resources, scores by requested ones (LeastAllocated by default)."""
 
     name = "NodeResourcesFit"
     arguments = FIT_ARGUMENTS
@@ -242,7 +242,7 @@ class NodeResourcesFit(FilterPlugin[WantedResources], ScorePlugin[ScoredShares])
         )
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return the requests that the score takes the pod for; never skipped."""
+        """Return the requests that the score counts for the pod; it never returns Skip."""
         return self._scored.key(snapshot.load(pod.spec).requests.scored)
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> ScoredShares:

@@ -79,7 +79,7 @@ class NodeResourcesFitWithDevices(NodeResourcesFit):
         self._matches = matches
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return the requests, with what devices serve of them."""
+        """Return the requests, and those of them that devices serve."""
         load = snapshot.load(pod.spec)
         served = _served(load.requests.amounts, snapshot.catalog.devices, self._matches)
         return (load.taken, served) if served else load.taken
@@ -178,7 +178,7 @@ def _served_of(data: WantedResources) -> frozenset[int]:
 
 
 def _left(data: WantedResources, allocatable: Callable[[int], int]) -> list[tuple[int, int]]:
-    """Return the requests, with 0 for what is left to the node's devices."""
+    """Return the requests, with 0 for those that the node's devices serve."""
     served = _served_of(data)
     return [
         (column, _NOTHING if place in served and allocatable(column) <= 0 else amount)

@@ -13,12 +13,12 @@ from services.kube.taints import CORDON, tolerated
 
 
 def uncordoned(_pod: PendingPod, old: Node | None, new: Node | None) -> bool:
-    """Queue where the node is schedulable and was not before."""
+    """Return Queue (true) if the node is schedulable and was not before."""
     return new is None or (not new.unschedulable and (old is None or old.unschedulable))
 
 
 def cordon_tolerated(pod: PendingPod, _old: AnyPod | None, new: AnyPod | None) -> bool:
-    """Queue where the update of the pod itself makes it tolerate a cordon."""
+    """Return Queue (true) if the update of the pod itself makes it tolerate a cordon."""
     if new is None:
         return True
     return new.uid == pod.uid and tolerated(CORDON, spec_of(new).tolerations)

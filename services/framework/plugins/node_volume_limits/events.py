@@ -17,14 +17,14 @@ from services.kube.volumes import ClaimSource, EphemeralSource, Volume
 
 
 def slot_freed(_pod: PendingPod, old: AnyPod | None, _new: AnyPod | None) -> bool:
-    """Queue where the deleted pod was assigned and had a volume that counts."""
+    """Return Queue (true) if the deleted pod was assigned and had a volume that counts."""
     if old is None:
         return True
     return bool(old.node_name) and _holds_slots(old)
 
 
 def slot_freed_since_v1_36(_pod: PendingPod, old: AnyPod | None, _new: AnyPod | None) -> bool:
-    """Queue as `slot_freed`; a pod that was nominated to a node counts as one on it."""
+    """Return the hint of `slot_freed`; a pod nominated to a node counts as one on it."""
     return old is None or (frees_a_node(old) and _holds_slots(old))
 
 
@@ -38,7 +38,7 @@ def _counts(volume: Volume) -> bool:
 
 
 def detached(pod: PendingPod, old: VolumeAttachment | None, _new: VolumeAttachment | None) -> bool:
-    """Queue where the pod has a claim, or a volume of the driver that has detached one."""
+    """Return Queue (true) if the pod has a claim, or a volume of the driver that detached one."""
     if old is None:
         return True
     sources = [volume.source for volume in spec_of(pod).volumes]

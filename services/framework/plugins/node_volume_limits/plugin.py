@@ -46,7 +46,7 @@ class _There(NamedTuple):
 
 
 class PodAttachments:
-    """A pod whose volumes are counted; `problems` are what was wrong with some, by code."""
+    """A pod whose volumes are counted; `problems` are those of volumes, by code."""
 
     __slots__ = ("_wanted", "pod", "problems")
 
@@ -93,7 +93,7 @@ class NodeVolumeLimits(FilterPlugin[PodAttachments]):
         return base_key(pod, snapshot) if any(map(_may_count, pod.spec.volumes)) else None
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[PodAttachments]:  # noqa: ARG002 - unused
-        """Return the pod: what counts of it depends on the node."""
+        """Return the pod: which of its volumes count depends on the node."""
         return PreFiltered(data=PodAttachments(pod))
 
     def filter_node(self, data: PodAttachments, view: NodeView) -> int:
@@ -113,7 +113,7 @@ class NodeVolumeLimits(FilterPlugin[PodAttachments]):
             codes[row] = _code(data, name, there, catalog)
 
     def filter_status(self, data: PodAttachments, code: int) -> Status:
-        """Say that a node is full, or which volume cannot be counted."""
+        """Return the refusal: the node is full, or a volume cannot be counted."""
         if code == _FULL:
             reason = "node(s) exceed max volume count"
             return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(reason,))

@@ -160,7 +160,7 @@ def _rule(
 
 
 def default_selector(pod: Pod, catalog: Catalog) -> LabelSelector | None:
-    """Return what the pod's services and its controller select, None where that is nothing."""
+    """Return the selector of the pod's services and its controller, None without any."""
     labels: dict[str, str] = {}
     for service in catalog.services_in(pod.namespace):
         if service.selector and all(

@@ -72,7 +72,7 @@ class SpreadCounts:
         self.by_rule: Sequence[DomainCounts] = []
 
     def version(self) -> Hashable:
-        """Return what differs whenever a code may differ."""
+        """Return a version that differs whenever a code may differ."""
         for class_counts in self.class_counts:
             class_counts.sync()
         return (
@@ -94,7 +94,7 @@ class SpreadCounts:
             )
 
     def bounds(self, rows: Int64s) -> Bounds:
-        """Return how many matching pods more the domains of `rows` admit.
+        """Return how many more matching pods the domains of `rows` admit.
 
         The pod's domain must not be ahead of the emptiest other one by more than maxSkew; of
         itself it is never ahead. A row without a label admits none.

@@ -36,7 +36,7 @@ _Constraints = tuple[TopologySpreadConstraint, ...]
 def after_pod_change(
     pod: PendingPod, old: AnyPod | None, new: AnyPod | None, *, profiles: HintProfiles
 ) -> bool:
-    """Queue where a pod in the same namespace, or this one, is newly or no longer counted."""
+    """Return Queue (true) if the constraints start or stop to count a pod of the namespace."""
     if any(not version.node_name for version in _others(pod, old, new)):
         return False
     return _changes_counts(pod, old, new, profiles)
@@ -45,7 +45,7 @@ def after_pod_change(
 def after_pod_change_since_v1_36(
     pod: PendingPod, old: AnyPod | None, new: AnyPod | None, *, profiles: HintProfiles
 ) -> bool:
-    """Queue as `after_pod_change`; a pod that is nominated to a node counts as one on it."""
+    """Return the hint of `after_pod_change`; a pod nominated to a node counts as one on it."""
     if any(not frees_a_node(version) for version in _others(pod, old, new)):
         return False
     return _changes_counts(pod, old, new, profiles)
@@ -81,7 +81,7 @@ def _changes_counts(
 def after_node_change(
     pod: PendingPod, old: Node | None, new: Node | None, *, profiles: HintProfiles
 ) -> bool:
-    """Queue where a node with all topology keys is added, deleted, or changes domain or taints."""
+    """Return Queue (true) if a node with all keys comes, goes, or changes domain or taints."""
     hard = _hard_constraints(pod, profiles)
     if old is None or new is None:
         present = new if new is not None else old

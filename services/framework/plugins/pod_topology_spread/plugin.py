@@ -79,7 +79,7 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         self._workload_epoch = -1
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return the constraints that forbid, None where there is none."""
+        """Return the DoNotSchedule constraints, None without any."""
         if not pod.spec.topology_spread_constraints and not snapshot.catalog.has_workloads:
             return None
         return self._spreads(pod, snapshot)[0]
@@ -90,7 +90,7 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         return PreFiltered(data=SpreadCounts(identity.spread, snapshot))
 
     def selector_for_hints(self, pod: Pod, snapshot: Snapshot) -> LabelSelector | None:
-        """Return what default constraints count; None for a pod with constraints of its own."""
+        """Return the default constraints' selector; None for a pod with constraints of its own."""
         constraints = pod.spec.topology_spread_constraints
         return None if constraints else default_selector(pod, snapshot.catalog)
 
@@ -104,11 +104,11 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         return SpreadTrial(data, row)
 
     def bounds(self, data: SpreadCounts, snapshot: Snapshot, rows: Int64s) -> Bounds | None:  # noqa: ARG002 - the data knows it
-        """Return how many more pods of the kind each row's domains admit."""
+        """Return how many more matching pods each row's domains admit."""
         return data.bounds(rows) if data.has_labels(rows) else None
 
     def filter_status(self, data: SpreadCounts, code: int) -> Status:  # noqa: ARG002 - two statuses only
-        """Return the refusal; a missing label is nothing that leaving pods could cure."""
+        """Return the refusal; removing pods cannot resolve a missing label."""
         if code == MISSING_LABEL:
             return Status(
                 code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
@@ -118,7 +118,7 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
         return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(CONSTRAINTS_NOT_MATCH,))
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return the constraints that score, None where there is none."""
+        """Return the ScheduleAnyway constraints, None without any."""
         if not pod.spec.topology_spread_constraints and not snapshot.catalog.has_workloads:
             return None
         return self._spreads(pod, snapshot)[1]
@@ -147,7 +147,7 @@ class PodTopologySpread(ClusterFilterPlugin[SpreadCounts], ClusterScorePlugin[Sp
     def _spreads(
         self, pod: Pod, snapshot: Snapshot
     ) -> tuple[_SpreadIdentity | None, _SpreadIdentity | None]:
-        """Return the constraints that forbid and those that score."""
+        """Return the DoNotSchedule and the ScheduleAnyway constraints."""
         catalog = snapshot.catalog
         constraints = pod.spec.topology_spread_constraints
         if not constraints and not self._defaults:

@@ -13,7 +13,7 @@ from services.kube.taints import repels
 
 
 def untainted(pod: PendingPod, old: Node | None, new: Node | None) -> bool:
-    """Queue where the node's taints no longer repel the pod."""
+    """Return Queue (true) if the node's taints no longer repel the pod."""
     return new is None or (not _repels(new, pod) and (old is None or _repels(old, pod)))
 
 

@@ -21,7 +21,7 @@ from services.kube.taints import Taint, TaintEffect, Toleration, repels, tolerat
 
 
 class Tolerance:
-    """A pod's tolerations, and what they make of each class of taints met so far.
+    """A pod's tolerations, and their result for each class of taints seen so far.
 
     `texts` are the untolerated taints that were met, by code; code 0 is none.
     """
@@ -90,7 +90,7 @@ class TaintToleration(FilterPlugin[Tolerance], ScorePlugin[Tolerance]):
         return Status(code=code_, plugin=self.name, reasons=(reason,))
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
-        """Return the tolerations; never skipped, as upstream does not."""
+        """Return the tolerations; the score never returns Skip, as upstream's."""
         return pod.spec.tolerations
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> Tolerance:  # noqa: ARG002 - unused

@@ -71,7 +71,7 @@ _DEFAULTS = VolumeBindingArgs()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodClaims:
-    """A pod's claims: bound for good, or waiting for it.
+    """A pod's claims: fully bound ones, and those that wait for the first consumer.
 
     `volumes` are those of the bound claims, None for one that has gone. `candidates` are the
     volumes of the classes that wait, by name. `problem` is why the
@@ -180,11 +180,11 @@ class VolumeBinding(
                 snapshot.catalog.put(change.before)
 
     def pre_bind(self, pod: Pod, node_name: str) -> Status | None:  # noqa: ARG002 - takes no time
-        """Wait for no volume: what was reserved is taken for bound."""
+        """Return success without waiting for volumes: reserved ones count as bound."""
         return None
 
     def saved_state(self, snapshot: Snapshot) -> Plain:
-        """Return the volumes and claims that are in the catalog as they were reserved, by pod.
+        """Return the reserved volumes and claims that have not changed in the catalog, by pod.
 
         Of an object only what a reservation changes is written: a volume's claim, a claim's
         annotations. An object that has changed since is no longer reserved.
@@ -195,7 +195,7 @@ class VolumeBinding(
         ]
 
     def restore_state(self, saved: Plain, snapshot: Snapshot) -> None:
-        """Reserve again what was reserved."""
+        """Reserve the saved volumes and claims again."""
         for uid, changes in rows_of(saved):
             restored = [from_plain(change, snapshot.catalog) for change in changes]
             for change in restored:
@@ -204,7 +204,7 @@ class VolumeBinding(
 
 
 def find(claims: PodClaims, node: Node, catalog: Catalog) -> PodVolumes:
-    """Return what a node has for the claims, or its problems as a code."""
+    """Return a node's volumes for the claims, or its problems as a code."""
     code = _bound_code(claims, node, catalog)
     if code >= _UNTRANSLATED or not claims.waiting:
         return _NOTHING_MORE.get(code) or PodVolumes(code=code)

@@ -15,7 +15,7 @@ from services.kube.volumes import conflict
 
 
 def disk_freed(pod: PendingPod, old: AnyPod | None, _new: AnyPod | None) -> bool:
-    """Queue where the deleted pod had a conflicting disk, or a claim of this pod."""
+    """Return Queue (true) if the deleted pod had a conflicting disk, or a claim of this pod."""
     if old is None:
         return True
     if old.namespace != pod.namespace:

@@ -56,7 +56,7 @@ class RestrictedVolumes:
 
 
 class VolumeRestrictions(FilterPlugin[RestrictedVolumes]):
-    """Filters by who else uses the pod's disks and claims."""
+    """Filters by other pods that use the pod's disks and claims."""
 
     name = "VolumeRestrictions"
     scope = Scope.PODS
@@ -74,7 +74,7 @@ class VolumeRestrictions(FilterPlugin[RestrictedVolumes]):
         return (base_key(pod, snapshot), restricted.conflicts)
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[RestrictedVolumes]:
-        """Read the pod's claims; refuse it for one that is not there."""
+        """Read the pod's claims; refuse the pod for a missing one."""
         restricted = _restricted(pod, snapshot)
         if not restricted.missing:
             return PreFiltered(data=restricted)
@@ -100,7 +100,7 @@ class VolumeRestrictions(FilterPlugin[RestrictedVolumes]):
                     codes[row] = _DISK
 
     def filter_status(self, data: RestrictedVolumes, code: int) -> Status:  # noqa: ARG002 - the code says it
-        """Return why a node is refused; preemption may cure it."""
+        """Return the refusal of a node, which preemption may resolve."""
         return Status(code=Code.UNSCHEDULABLE, plugin=self.name, reasons=(_REASONS[code],))
 
     def claims_used(self, data: RestrictedVolumes, pod: Pod) -> int:

@@ -13,14 +13,14 @@ from services.kube.storage import BindingMode, PersistentVolume, StorageClass
 
 
 def class_waits(_pod: PendingPod, _old: StorageClass | None, new: StorageClass | None) -> bool:
-    """Queue for a class that waits for the first consumer."""
+    """Return Queue (true) for a class that waits for the first consumer."""
     return new is None or new.binding_mode is BindingMode.WAIT_FOR_FIRST_CONSUMER
 
 
 def volume_moved(
     _pod: PendingPod, old: PersistentVolume | None, new: PersistentVolume | None
 ) -> bool:
-    """Queue for a new volume, and where its zones have changed."""
+    """Return Queue (true) for a new volume, and where its zones have changed."""
     return old is None or new is None or old.zones != new.zones
 
 

@@ -41,14 +41,14 @@ class VolumeZone(FilterPlugin[RequiredZones]):
     keys_need_volumes = True
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return what the labels must be, None where no volume requests any."""
+        """Return the required labels, None if no volume requires any."""
         if not pod.spec.volumes:
             return None
         zones = _zones(pod, snapshot.catalog)
         return zones if zones.required or zones.problem else None
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[RequiredZones]:
-        """Read the labels of the pod's volumes; refuse it for one that is not there."""
+        """Read the labels of the pod's volumes; refuse the pod for a missing volume."""
         zones = _zones(pod, snapshot.catalog)
         refusal = self._unusable(zones) if zones.problem else None
         return PreFiltered(data=zones, refusal=refusal)
