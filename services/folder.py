@@ -219,7 +219,7 @@ class Folder:
         return _kind(name, self._descriptor) == stat.S_IFREG
 
     def is_at(self, name: str, descriptor: int) -> bool:
-        """Return whether a name still stands for an open file."""
+        """Return whether a name still refers to an open file."""
         try:
             there = os.stat(name, dir_fd=self._descriptor, follow_symlinks=False)
         except FileNotFoundError:
@@ -290,7 +290,7 @@ def create_file(path: Path) -> BinaryIO:
 
 
 def drafted(name: str) -> str:
-    """Return the name of the file that a draft was to replace; "" for what is not a draft."""
+    """Return the name of the file that a draft would replace; "" for other files."""
     match = _DRAFT.fullmatch(name)
     return match[1] if match else ""
 

@@ -102,7 +102,7 @@ def read(text: str) -> AutoscalerFile:
 
 
 def autoscaling(file: AutoscalerFile, seed: int) -> Autoscaling:
-    """Return what a run plays of a file whose groups have templates. Raises GroupsError."""
+    """Return the autoscaling of a run by a file whose groups have templates. Raises GroupsError."""
     flags = {name: _flag(value, f"flags.{name}") for name, value in file.flags.items()}
     price = file.pod_price
     interval_ns, pod_delay_ns = SCAN_INTERVAL_NS, 0

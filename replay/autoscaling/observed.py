@@ -179,7 +179,7 @@ class ObservedNodes:
             alike.least = alike.most = len(alike.existing)
 
     def _shape(self, node: node_pb2.Node) -> _Shape | None:
-        """Return what a node has in common with those of its group, None for no group."""
+        """Return the properties that a node shares with its group, None if it is in no group."""
         labels = node.metadata.labels
         if any(label in labels for label in _CONTROL_PLANE):
             return None
@@ -268,7 +268,7 @@ def fixed(groups: Iterable[GroupFile]) -> list[str]:
 
 
 def plain_template(node: node_pb2.Node) -> Mapping[str, object]:
-    """Return what a new node of the group has of a node, as Kubernetes' JSON."""
+    """Return the part of a node that a new node of its group shares, as Kubernetes' JSON."""
     kept = node_pb2.Node()
     meta = kept.metadata
     for key, value in sorted(node.metadata.labels.items()):

@@ -28,7 +28,7 @@ class NamedExtenders:
 
 
 def named_extenders(configuration: str) -> NamedExtenders:
-    """Return what a KubeSchedulerConfiguration names; nothing for one that the scheduler refuses.
+    """Return the extenders of a KubeSchedulerConfiguration; none if the scheduler refuses it.
 
     configuration: the text, "" if none.
     """

@@ -17,7 +17,7 @@ from services.rpc.responses import ReadingChannel, Unreadable
 
 
 class ResponseError(BackendError):
-    """A service has sent what is not a response of the contract: other bytes, or too many."""
+    """Raised for bytes that are not a response of the contract, or for too many of them."""
 
 
 def checked(channel: grpc.Channel, service: str) -> grpc.Channel:

@@ -442,7 +442,7 @@ class AutoscalerService(_Session[autoscaler_rpc.ApplyRequest, autoscaler_rpc.App
     def apply(
         self, changes: Sequence[autoscaler_rpc.Change], step: autoscaler_rpc.Step
     ) -> autoscaler_rpc.ApplyResponse:
-        """Send changes, and the step after them; return what the step has come to.
+        """Send changes, and the step after them; return the result of the step.
 
         Raises BackendError.
         """

@@ -105,11 +105,11 @@ class Progress:
             self.print("compiling kernels, once after an install; this takes some 20 s")
 
     def print(self, text: str) -> None:
-        """Show a line of its own on standard error."""
+        """Show a separate line on standard error."""
         self._console.print(Text(text))
 
     def announce(self, text: str) -> None:
-        """Show a line of its own on standard error, unless all is to be quiet."""
+        """Show a separate line on standard error, unless output is quiet."""
         if not self._is_quiet:
             self.print(text)
 

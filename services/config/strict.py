@@ -105,7 +105,7 @@ def within(field: str, value: int, low: int, high: int, text: str) -> None:
 
 
 def check_name(name: str, path: str) -> None:
-    """Raise DataError for what is not a qualified name."""
+    """Raise DataError for a text that is not a qualified name."""
     problem = qualified_name_problem(name)
     if problem:
         raise DataError(path, f'"{name}": {problem}')

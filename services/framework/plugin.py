@@ -99,11 +99,11 @@ class ClaimsPlugin(Plugin, ABC):
 
     @abstractmethod
     def planned(self, pod: Pod, row: int, snapshot: Snapshot) -> PlannedClaims:
-        """Return what Reserve and PreBind would change for a pod that fits there."""
+        """Return the changes that Reserve and PreBind would make for a pod that fits on the row."""
 
     @abstractmethod
     def changed(self, pod: Pod) -> ClaimChanges | None:
-        """Return what they have changed for a pod, None where nothing."""
+        """Return the changes that they have made for a pod, None without any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -184,7 +184,7 @@ class FilterPlugin(Plugin, ABC, Generic[D]):
 
     @abstractmethod
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return what the verdicts follow from; None where there is nothing to filter (Skip).
+        """Return the key on which the verdicts depend; None if there is nothing to filter (Skip).
 
         It must hold all that `pre_filter` reads of the pod, the catalog and the time (and that
         `post_filter` reads, with `follows_from_class`): results are kept by key, and a result of
@@ -240,7 +240,7 @@ class ClusterFilterPlugin(FilterPlugin[D], ABC):
 
     @abstractmethod
     def filter_version(self, data: D, snapshot: Snapshot) -> Hashable:
-        """Return what differs whenever a code may differ; pods and nodes may have changed."""
+        """Return a version that differs whenever a code may differ, also if pods or nodes changed."""
 
     @abstractmethod
     def filter(self, data: D, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
@@ -307,7 +307,7 @@ class Normalized(NamedTuple):
 
 
 class ScoreError(Exception):
-    """Raised by a plugin's `score`: a cycle that needs its scores ends, and says why."""
+    """Raised by a plugin's `score`: a cycle that needs its scores ends with this error."""
 
 
 class ScorePlugin(Plugin, ABC, Generic[D]):
@@ -324,7 +324,7 @@ class ScorePlugin(Plugin, ABC, Generic[D]):
 
     @abstractmethod
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        """Return what the scores follow from; None where there is nothing to score (Skip)."""
+        """Return the key on which the scores depend; None if there is nothing to score (Skip)."""
 
     @abstractmethod
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> D:
@@ -360,7 +360,7 @@ class ClusterScorePlugin(ScorePlugin[D], ABC):
 
     @abstractmethod
     def score_version(self, data: D, snapshot: Snapshot) -> Hashable:
-        """Return what differs whenever a score may differ; pods and nodes may have changed."""
+        """Return a version that differs whenever a score may differ, also if pods or nodes changed."""
 
 
 class PodColumnsPlugin(Plugin, ABC):

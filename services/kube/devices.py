@@ -373,7 +373,7 @@ class ClaimChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreedClaims:
-    """Claims that are given back, "namespace/name", since their pod fits nowhere with them."""
+    """Claims to deallocate, "namespace/name", since their pod fits on no node with them."""
 
     deallocated: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()

@@ -96,7 +96,7 @@ def total_of_containers(
     plus: Callable[[_A, _A], _A],
     highest: Callable[[_A, _A], _A],
 ) -> dict[str, _A]:
-    """Return what a pod's containers request, or may use, together, by resource.
+    """Return the sum of the requests, or of the limits, of a pod's containers, by resource.
 
     `init_containers` are whether each is a sidecar, and its amounts; `plus` and `highest` are those
     of two amounts.

@@ -107,7 +107,7 @@ class Access:
         return access
 
     def client(self, *, insecure: bool) -> ClientTls:
-        """Return what a client uses."""
+        """Return the access settings of a client."""
         return ClientTls(
             authority=self.authority,
             certificate=self.certificate,
@@ -169,7 +169,7 @@ def _beside(path: Path, name: str | None) -> Path | None:
 
 
 def problem_of(error: OSError | ValueError) -> str:
-    """Return the system's message without the file, or what is wrong with a text."""
+    """Return the system's message without the file, or the problem of a text."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else "is not UTF-8 text"
 
 

@@ -160,7 +160,7 @@ def _private_key(path: Path, pem: bytes) -> Any:
 
 
 def warnings(pair: Pair, certificate: Path, key: Path) -> list[str]:
-    """Return what is unsafe about files that can be used."""
+    """Return warnings about usable files that are not safe."""
     problems = []
     if pair.expires - datetime.now(UTC) < EXPIRES_SOON:
         problems.append(

@@ -65,7 +65,7 @@ METHODS: Mapping[str, Use] = {
 
 
 def use_of(path: str) -> Use:
-    """Return what a method does; `path` is "package.Service/Method", perhaps after a slash."""
+    """Return the right for a method; `path` is "package.Service/Method", perhaps after a slash."""
     service, _, method = path.removeprefix("/").partition("/")
     return Use.OPEN if service == _HEALTH else METHODS.get(method, Use.DRIVE)
 
@@ -171,7 +171,7 @@ def token_digest(token: str) -> str:
 
 
 def policy_of(service: str, access: Access) -> Callable[[], Policy] | None:
-    """Return what returns a service's policy, read again when its access file changes.
+    """Return a function for a service's policy, read again when its access file changes.
 
     None if callers need no identity. Raises AccessError.
     """

@@ -39,7 +39,7 @@ class HeldObjects:
     _last_count: int = 1
 
     def weigh(self, objects: int, count: int, size: int) -> None:
-        """Take in that there are so many objects, before a request of `count` changes."""
+        """Note the number of objects before a request of `count` changes."""
         grown = objects - self.objects
         if grown > 0:
             self.size += self._last_size * min(grown, self._last_count) // self._last_count

@@ -153,7 +153,7 @@ class Queue(Protocol):
     foreseeable_heads: bool
 
     async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
-        """Apply a batch, take out of it what is not accepted, and return up to `heads_max` heads.
+        """Apply a batch, remove unaccepted decisions from it, and return up to `heads_max` heads.
 
         Raises UnavailableError.
         """
@@ -213,7 +213,7 @@ class StepEncoder:
         return operation
 
     def ref(self, uid: str) -> meta_pb2.ObjectReference:
-        """Return a pod's name; a pod that has gone has its UID only."""
+        """Return a reference to a pod; for a removed pod, only with its UID."""
         message = self._messages.get(uid)
         if message is None:
             return meta_pb2.ObjectReference(uid=uid)

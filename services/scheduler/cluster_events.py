@@ -159,7 +159,7 @@ class Decoder:
         self._statuses: dict[bytes, PodStatus] = {}
 
     def decode(self, event: scheduler_pb2.Event) -> ClusterChange:
-        """Return what an event changes. Raises FieldError, naming the event's field."""
+        """Return the change of an event. Raises FieldError with the event's field."""
         match event.WhichOneof("event"):
             case "patch":
                 return self._patch(event.patch)

@@ -74,7 +74,7 @@ def options_of(
     queue_version: str,
     extenders: tuple[Extender, ...] = (),
 ) -> SchedulerOptions:
-    """Return what a configuration requests. Raises FieldError."""
+    """Return the options of a configuration. Raises FieldError."""
     rules = _rules(config)
     if queue_version not in QUEUE_TRAITS:
         raise FieldError(

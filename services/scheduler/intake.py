@@ -61,7 +61,7 @@ class Answer(NamedTuple):
 
 
 class RoundInput(NamedTuple):
-    """A round as it was read: what is applied before its heads are tried.
+    """A round as it was read: the changes to apply before its heads are tried.
 
     `pods_max` is 0 for a part of a round: events alone, the rest of the round follows.
     """
@@ -100,7 +100,7 @@ class Intake:
         )
 
     def read_round(self, round_: scheduler_pb2.Round, since_ns: int) -> RoundInput:
-        """Return what a round brings, which begins not before `since_ns`.
+        """Return the input of a round, which does not begin before `since_ns`.
 
         Raises FieldError, TimeGoesBackwardsError and LimitError; nothing is changed.
         """
@@ -344,6 +344,6 @@ def _other_key(message: object_pb2.KubernetesObject) -> tuple[str, str, str]:
 
 
 def _flushes(at_ns: int) -> Sequence[QueueStep]:
-    """Return what is due at a tick; upstream's queue flushes leftovers every 30 s."""
+    """Return the flushes due at a tick; upstream's queue flushes leftovers every 30 s."""
     backoff, leftover = Flush(leftover=False), Flush(leftover=True)
     return (backoff, leftover) if at_ns % LEFTOVER_NS == 0 else (backoff,)

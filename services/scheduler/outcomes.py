@@ -122,7 +122,7 @@ def put_claims(changes: ClaimChanges, out: scheduler_pb2.ClaimChanges) -> None:
 
 
 def put_freed(freed: FreedClaims, out: scheduler_pb2.FreedClaims) -> None:
-    """Write which claims are given back."""
+    """Write the claims that are deallocated."""
     for keys, refs in ((freed.deallocated, out.deallocated), (freed.deleted, out.deleted)):
         for key in keys:
             namespace, _, name = key.partition("/")

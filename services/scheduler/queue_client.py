@@ -175,7 +175,7 @@ class QueueClientSession:
         self.stream = link.stream()
 
     async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
-        """Send a batch, take out of it what the queue does not accept, and return its heads.
+        """Send a batch, remove unaccepted decisions from it, and return the queue's heads.
 
         Raises UnavailableError.
         """

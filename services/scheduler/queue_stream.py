@@ -186,7 +186,7 @@ def taken(response: Any) -> Any:
 
 
 def refusal_of(address: str, error: Exception) -> RefusalError:
-    """Return what a failure of the queue's means to the scheduler's own caller."""
+    """Return the refusal to the scheduler's caller for a failure of the queue."""
     queue = f"the scheduling queue at {address}"
     if not isinstance(error, AioRpcError):
         return UnavailableError(f"{queue} does not respond: {error}")

@@ -113,7 +113,7 @@ class OtlpSpanSink:
 
 
 class BackgroundSink:
-    """Passes spans to an exporter in a thread of its own, a batch a second or when one is full.
+    """Passes spans to an exporter in a separate thread, once a second or when a batch is full.
 
     What the collector does not take is lost and counted; later spans are tried again. So are spans
     beyond those that may wait, as with the specification's batching processor.

@@ -148,7 +148,7 @@ class ScriptedCluster:
         return self.objects.get(kind, {})
 
     def next_due_ms(self) -> int | None:
-        """Return when the next evicted pod is gone."""
+        """Return when the next evicted pod will be removed."""
         return min(self.leaving.values(), default=None)
 
     def let_go(self, at_ms: int) -> None:
@@ -157,7 +157,7 @@ class ScriptedCluster:
             self._remove("Pod", key)
 
     def play(self, op: Json) -> None:
-        """Carry out an operation of the script; on something that is gone it does nothing."""
+        """Carry out an operation of the script; on a removed object it does nothing."""
         getattr(self, f"_play_{op['op']}")(op)
 
     def call(self, call: Json, at_ms: int) -> str:

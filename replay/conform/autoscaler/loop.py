@@ -156,13 +156,13 @@ _SORTED = orjson.OPT_SORT_KEYS
 
 
 def _order(call: Json) -> tuple[object, ...]:
-    """Return what calls are sorted by: their time, and then alphabetically."""
+    """Return the sort key of calls: their time, and then alphabetically."""
     nodes = ",".join(call.get("nodes", ()))
     return call["at_ms"], call["call"], call.get("group", ""), nodes, call.get("pod", "")
 
 
 def _difference(report: Json, expected: Json) -> str:
-    """Return how a report differs; what is absent is empty."""
+    """Return how a report differs; absent fields count as empty."""
     for name in sorted({*report, *expected}):
         seen, recorded = report.get(name), expected.get(name)
         if _plain(seen) != _plain(recorded):
@@ -171,7 +171,7 @@ def _difference(report: Json, expected: Json) -> str:
 
 
 def _plain(value: object) -> object:
-    """Return a value without what is empty."""
+    """Return a value without its empty parts."""
     if isinstance(value, dict):
         kept = {name: _plain(part) for name, part in value.items()}
         return {name: part for name, part in kept.items() if not _is_empty(part)} or None

@@ -57,7 +57,7 @@ class Check:
 
     @property
     def name(self) -> str:
-        """Return what a service that passes does, such as "places a pod where it fits"."""
+        """Return the behaviour that is checked, such as "places a pod where it fits"."""
         return self.run.__name__.replace("_", " ")
 
 

@@ -44,7 +44,7 @@ def pod(name: str, priority: int = 0) -> pod_pb2.Pod:
 
 
 def ref(name: str) -> meta_pb2.ObjectReference:
-    """Return what names a pod."""
+    """Return the reference to a pod."""
     return meta_pb2.ObjectReference(kind="Pod", namespace="default", name=name, uid=f"uid-{name}")
 
 

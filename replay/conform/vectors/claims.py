@@ -31,7 +31,7 @@ def is_about_claims(scenario: Json) -> bool:
 
 
 def split(recorded: Json) -> tuple[dict[str, Any], Json]:
-    """Return what is recorded without claims, and that about claims."""
+    """Return the recorded results without claims, and those about claims."""
     rest = {key: value for key, value in recorded.items() if key not in _KEYS}
     return rest, {key: recorded[key] for key in _KEYS if key in recorded}
 
@@ -80,7 +80,7 @@ def claims_differences(
 
 
 def _allocations(changes: scheduler_pb2.ClaimChanges, allocated: set[str]) -> dict[str, Any]:
-    """Return what is allocated to claims that had nothing, by claim."""
+    """Return the new allocations of claims that had none, by claim."""
     found = {
         _key(claim.metadata): _allocation(claim)
         for claim in changes.claims
@@ -99,7 +99,7 @@ def _allocation(claim: Any) -> Json:
 
 
 def _writes(node: scheduler_pb2.NodeVerdict, reported: Json) -> dict[str, Any]:
-    """Return what a binding writes; what drivers reported of a claim's devices stays."""
+    """Return the writes of a binding; conditions that drivers reported stay."""
     changes = node.claims
     written: dict[str, Any] = {}
     if node.claims_failure:

@@ -43,7 +43,7 @@ class EvictionSession:
         return session_pb2.Stamp(session_id=self.session, sequence=self.sequence)
 
     def apply(self, operation: pb.Operation) -> pb.OperationResult:
-        """Apply an operation that has a result, as a batch of its own."""
+        """Apply an operation that has a result, as a separate batch."""
         request = pb.ApplyRequest(stamp=self.stamp(), operations=[operation])
         answer = self.stub.Apply(request, timeout=DEADLINE_S)
         if answer.sequence != self.sequence:
@@ -244,7 +244,7 @@ class ScriptedNode:
         )
 
     def resume(self, plain: Json, need: ev.NeedReclaim) -> pb.Resume:
-        """Return what the node observes after the collection that `need` requires."""
+        """Return the node's observations after the garbage collection that `need` requires."""
         self._collected = [name for name in ("containers", "images") if getattr(need, name)]
         after = plain.get("stats_after_reclaim") or plain["stats"]
         observations = self._observations(after, plain["at_ms"])

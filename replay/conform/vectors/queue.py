@@ -63,7 +63,7 @@ class UnaryQueueSession:
         return answer
 
     def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
-        """Apply the contract's operation `name` as a batch of its own."""
+        """Apply the contract's operation `name` as a separate batch."""
         return _only_result(self.send([operation(name, argument, at_ns)]))
 
     def state(self) -> queue_pb2.QueueState:
@@ -94,7 +94,7 @@ class StreamQueueSession(UnaryQueueSession):
         return next(self._answers)
 
     def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
-        """Apply an operation as a batch of its own; a pop must return the announced head."""
+        """Apply an operation as a separate batch; a pop must return the announced head."""
         answer = self.send([operation(name, argument, at_ns)], heads=1)
         result = _only_result(answer)
         if result.HasField("popped") and self._heads != [result.popped]:
@@ -146,5 +146,5 @@ def queue_difference(
 
 
 def streamed_queue_difference(channel: grpc.Channel, mode: str, script: Json) -> str:
-    """Return what `queue_difference` returns, by the stream."""
+    """Return the same as `queue_difference`, over the stream."""
     return queue_difference(channel, mode, script, StreamQueueSession)

@@ -152,7 +152,7 @@ class RlimitStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSummary:
-    """A node's statistics at one moment; None for what is not reported.
+    """A node's statistics at one moment; None for a value that is not reported.
 
     `allocatable_memory` is the memory of the cgroup that holds all pods. `pods` has the usage by
     pod UID; a pod that is not in it has no statistics yet.
@@ -184,7 +184,7 @@ def observe(summary: NodeSummary) -> dict[Signal, Observation]:
 
 
 def available_quantity(signal: Signal, observed: Observation) -> Quantity:
-    """Return what is available, in the format that messages print it in."""
+    """Return the available amount, in the format of messages."""
     counted = signal in _INODE_OR_PID_SIGNALS
     return Quantity.from_value(
         observed.available, Format.DECIMAL_SI if counted else Format.BINARY_SI
@@ -253,7 +253,7 @@ NO_COLLECTION = GarbageCollection()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskRule:
-    """For one file system: what a pod is ranked by, and what is collected before an eviction."""
+    """The rule of a file system: its ranking measure, and the collection before evictions."""
 
     measure: FsMeasure
     collect: GarbageCollection

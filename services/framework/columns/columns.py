@@ -84,11 +84,11 @@ class Columns:
         return tuple(self._owned)
 
     def resource(self, name: str) -> int:
-        """Return the index of a resource's column, which comes into being where it is new."""
+        """Return the index of a resource's column, which is created for a new resource."""
         return self.places((name,))[0]
 
     def places(self, names: Iterable[str]) -> list[int]:
-        """Return the indexes of resources' columns; those of new ones come into being.
+        """Return the indexes of resources' columns, which are created for new resources.
 
         The columns are copied for that, once for all new ones among `names`.
         """

@@ -14,7 +14,7 @@ _UTILIZATION_MAX = 100
 
 @inlined
 def _used(row: int, column: int, requested: Int64s, non_zero_requested: Int64s) -> int:
-    """Return what is used of a resource, with the defaults of CPU and memory."""
+    """Return the requested amount of a resource, with the defaults of CPU and memory."""
     used: int = non_zero_requested[row, column] if column < 2 else requested[row, column]
     return used
 

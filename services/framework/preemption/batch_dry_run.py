@@ -351,7 +351,7 @@ class BatchDryRun:
         return _AllBounds(spares, np.ascontiguousarray(table))
 
     def _judged(self, emptied: _EmptiedRows, now_ns: int) -> tuple[Int64s, Bools]:
-        """Return the criteria of rows whose pods of lower priority were taken off, and `lasts`."""
+        """Return the criteria of rows whose pods of lower priority were removed, and `lasts`."""
         node_pods, cover, rules = self._node_pods, self._cover, self._rules
         rows, first = emptied.rows, emptied.first
         pods = (node_pods.count, node_pods.table)

@@ -43,7 +43,7 @@ NO_VICTIMS_FOUND = Status(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Candidate:
-    """A node where the pending pod fits once `victims` are gone.
+    """A node where the pending pod fits after `victims` are removed.
 
     `victims` are in the order in which they are deleted. `violating` are those of them whose
     deletion violates a budget. `reprieved` are the pods that were spared, in the order in which
@@ -72,7 +72,7 @@ class NonCandidate:
 
 
 class DryRun(Protocol):
-    """The pending pod's view of one node while candidates for victims come and go.
+    """The pending pod's view of one node while potential victims are removed and added.
 
     A dry run begins with the node's state in the snapshot. Pods taken from it or put on it change
     the dry run only, never the snapshot, and `refusal` says whether the pending pod would fit then.

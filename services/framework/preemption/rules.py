@@ -132,7 +132,7 @@ class AfterRefusal:
 
 
 def after_status_refused(rules: PreemptionRules) -> AfterRefusal:
-    """Return what to do when writing status.nominatedNodeName was refused.
+    """Return the reaction when writing status.nominatedNodeName was refused.
 
     v1.16 forgets the nomination. v1.34 logs the error; its queue keeps the nomination.
     Source: kubernetes v1.16 pkg/scheduler/scheduler.go, preempt; v1.34
@@ -142,7 +142,7 @@ def after_status_refused(rules: PreemptionRules) -> AfterRefusal:
 
 
 def after_deletion_refused(rules: PreemptionRules) -> AfterRefusal:
-    """Return what to do when deleting a victim was refused; those before it are gone.
+    """Return the reaction when deleting a victim was refused; those before it are deleted.
 
     The nomination stays, in the queue and in the status, and later victims are spared. v1.34
     activates the pod, v1.16 leaves it where it is. A victim that is gone already does not count as

@@ -54,7 +54,7 @@ class WeightedScore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfiguredPlugins:
-    """A profile's plugins at the four points that verdicts come from, in order."""
+    """A profile's plugins at the four extension points of verdicts, in order."""
 
     pre_filters: tuple[AnyFilter, ...]
     filters: tuple[AnyFilter, ...]

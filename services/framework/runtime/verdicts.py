@@ -541,7 +541,7 @@ class Totals:
         return summed
 
     def _sync(self) -> None:
-        """Add up what is stale; after a plugin's failure, once more."""
+        """Add up the stale rows; after a plugin's failure, once more."""
         if self._stale.is_none:
             return
         rows = self._stale.read()
@@ -837,7 +837,7 @@ class CachedAttempt:
 
     @property
     def wanted(self) -> WantedAmounts:
-        """Return what the pod requests, of a class whose first refusal by pods is of resources."""
+        """Return the pod's requests, of a class whose first pod-dependent filter is of resources."""
         wanted: WantedAmounts = self.fit.pre.data
         return wanted
 

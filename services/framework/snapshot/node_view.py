@@ -58,12 +58,12 @@ class NodeView:
         return list(pods.values())
 
     def owned(self, name: str) -> int:
-        """Return what a plugin's own column holds for the node (`Columns.owned`)."""
+        """Return the node's value in a plugin's own column (`Columns.owned`)."""
         changed = self._owned.get(name)
         return int(self.snapshot.columns.owned(name)[self.row]) if changed is None else changed
 
     def change_owned(self, name: str, amount: int) -> None:
-        """Add to what a plugin's own column holds, in this view alone."""
+        """Add to the node's value in a plugin's own column, in this view only."""
         self._owned[name] = self.owned(name) + amount
 
     def add(self, pod: Pod) -> None:

@@ -30,7 +30,7 @@ from services.kube.workloads import PodDisruptionBudget
 
 
 class PodFollower(Protocol):
-    """Receives the pods that come and go (`plugin.PodColumnsPlugin`)."""
+    """Receives the pods that are added and removed (`plugin.PodColumnsPlugin`)."""
 
     def pod_came(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
         """Count a pod on the node of `row`."""
@@ -269,7 +269,7 @@ class Snapshot:
         self._widen()
 
     def follow(self, name: str, follower: PodFollower) -> None:
-        """Call `follower` with all assigned pods and those to come; once for each `name`."""
+        """Call `follower` with all assigned pods, now and later; once for each `name`."""
         if name in self._followers:
             return
         self._followers[name] = follower
@@ -282,7 +282,7 @@ class Snapshot:
         return self._followers.get(name)
 
     def touch(self, row: int) -> None:
-        """Note that a plugin changed a column of its own in `row`."""
+        """Note that a plugin changed its own column in `row`."""
         self.pod_log.note(row)
         self.row_log.note(row)
 

@@ -24,7 +24,7 @@ _USES = "ClaimUses"
 
 
 def base_key(pod: Pod, snapshot: Snapshot) -> Hashable:
-    """Return what everything about a pod's volumes follows from, but for pods and nodes."""
+    """Return the key of all inputs about a pod's volumes beside pods and nodes."""
     named = any(isinstance(volume.source, EphemeralSource) for volume in pod.spec.volumes)
     identity = (pod.name, pod.uid) if named else ()
     return (pod.spec, pod.namespace, snapshot.catalog.storage_epoch, *identity)
@@ -48,7 +48,7 @@ def not_owned(pod: Pod, claim: PersistentVolumeClaim) -> str:
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Return whether a claim is bound for good."""
+    """Return whether a claim is fully bound."""
     return claim.volume_name != "" and BIND_COMPLETED in claim.annotations
 
 

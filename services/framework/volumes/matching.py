@@ -183,7 +183,7 @@ def to_plain(reserved: ReservedObject) -> Plain:
 
 
 def from_plain(plain: Plain, catalog: Catalog) -> ReservedObject:
-    """Return what `to_plain` wrote, of the object that `catalog` holds.
+    """Return the value that `to_plain` wrote, of the object in `catalog`.
 
     Raises KeyError, TypeError or ValueError for what it never writes.
     """

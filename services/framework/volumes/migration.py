@@ -44,7 +44,7 @@ _HOST = re.compile(rf"\[{_IN_HOST}*\](:[0-9]*)?|(?!\[)({_IN_NAME}*|{_IN_HOST}*:[
 
 
 class TranslationError(ValueError):
-    """A disk that has no CSI volume of its own."""
+    """Raised for a disk that has no CSI volume."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class Migrated:
 
 
 def migrated_plugins(csi_node: CsiNode) -> list[str]:
-    """Return the in-tree plugins that a node says are served by drivers."""
+    """Return the in-tree plugins that CSI drivers serve according to the node."""
     text = csi_node.annotations.get(MIGRATED_ANNOTATION, "")
     return text.split(",") if text else []
 

@@ -74,7 +74,7 @@ class HandlerInterceptor(grpc.aio.ServerInterceptor):
 
     @abstractmethod
     def wrapped(self, name: str, handler: Handler) -> Handler:
-        """Return what handles the method `name`, SERVICE/METHOD, in place of `handler`."""
+        """Return the handler of the method `name`, SERVICE/METHOD, that wraps `handler`."""
 
     async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
         self,

@@ -191,7 +191,7 @@ def resource_claim_from_message(
 
 
 def claim_spec_from_message(message: device_pb2.ResourceClaimSpec, field: str) -> devices.ClaimSpec:
-    """Return what a claim requests."""
+    """Return the spec of a claim."""
     claim, path = message.devices, f"{field}.devices"
     return devices.ClaimSpec(
         requests=tuple(
@@ -268,7 +268,7 @@ def _tolerations(
 
 
 def allocation_from_message(message: device_pb2.AllocationResult, field: str) -> devices.Allocation:
-    """Return what is allocated."""
+    """Return the allocation of a claim."""
     return devices.Allocation(
         devices=tuple(
             devices.AllocatedDevice(

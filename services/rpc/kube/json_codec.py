@@ -78,7 +78,7 @@ def to_json(message: Message) -> dict[str, Any]:
 
 
 def to_proto3_json(message: Message) -> dict[str, Any]:
-    """Return what json_format.MessageToDict does, for messages without bytes and floats."""
+    """Return the same as json_format.MessageToDict, for messages without bytes and floats."""
     written: dict[str, Any] = _writer(message.DESCRIPTOR, _PROTO3)(message)
     return written
 

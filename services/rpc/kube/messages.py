@@ -94,7 +94,7 @@ def node_to_message(node: Node) -> node_pb2.Node:
 
 
 def budget_to_message(budget: PodDisruptionBudget) -> policy_pb2.PodDisruptionBudget:
-    """Return the budget as a message; matchLabels come back as matchExpressions."""
+    """Return the budget as a message, with matchLabels as matchExpressions."""
     message = policy_pb2.PodDisruptionBudget()
     for part in (message.metadata, message.spec, message.status):
         put(budget, part)

@@ -36,7 +36,7 @@ class Held:
         return ()
 
     def take(self) -> Operations:
-        """Return what is held; nothing is from then on."""
+        """Return the held operations, and hold none from then on."""
         operations, self._operations = self._operations, []
         return self._shorten(operations)
 
@@ -66,7 +66,7 @@ class _Life:
 
 
 def without_passing(operations: Operations) -> Operations:
-    """Return operations of the same effect, with PassThrough for pods that come and go.
+    """Return operations of the same effect, with PassThrough for pods that are added and deleted.
 
     Those are added, popped and done among `operations`, all while no other pod is active. So the
     pods that come between two moments without an active one pass together, or none of them does.

@@ -184,7 +184,7 @@ def read_scheduler_configuration(
 
 
 def _reading(registry: Registry, defaults: Profile) -> Reading:
-    """Return what reads a file; plugins of `registry` that are not in-tree have any arguments."""
+    """Return a reader of files; out-of-tree plugins of `registry` may have any arguments."""
     names = frozenset(registry) | {plugin.name for plugin in defaults.plugins}
 
     def plugin_set(data: object) -> PluginSet:

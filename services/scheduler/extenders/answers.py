@@ -100,7 +100,7 @@ class ExtenderAnswers:
         self._new.append(answer)
 
     def recorded(self) -> Sequence[Answer]:
-        """Return what has been recorded since the cycle began."""
+        """Return the responses recorded since the cycle began."""
         return self._new
 
     def next(self, extender: str, call: scheduler_pb2.ExtenderCall.ValueType) -> Answer | None:
@@ -124,7 +124,7 @@ class RecordingExtender:
 
     @property
     def terms(self) -> ExtenderTerms:
-        """Return what is agreed with it."""
+        """Return the configuration of the extender."""
         return self._extender.terms
 
     def close(self) -> None:

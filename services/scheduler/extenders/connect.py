@@ -120,7 +120,7 @@ def _channel(config: ExtenderConfig, credentials: TlsCredentials) -> grpc.Channe
 
 
 def terms_of(config: ExtenderConfig) -> ExtenderTerms:
-    """Return what is agreed with an extender, which needs no connection."""
+    """Return the configuration of an extender as the cycle uses it; this needs no connection."""
     return ExtenderTerms(
         name=config.url_prefix,
         filters=bool(config.filter_verb),
@@ -181,7 +181,7 @@ def credentials_of(config: ExtenderConfig, allowed: AllowedExtenders) -> TlsCred
 
 
 def context_of(credentials: TlsCredentials) -> ssl.SSLContext:
-    """Return what an https connection needs. Raises TlsError."""
+    """Return the TLS context of an https connection. Raises TlsError."""
     try:
         context = ssl.create_default_context(
             cadata=credentials.authority.decode("ascii") if credentials.authority else None
@@ -197,7 +197,7 @@ def context_of(credentials: TlsCredentials) -> ssl.SSLContext:
 
 
 def channel_credentials(credentials: TlsCredentials) -> grpc.ChannelCredentials:
-    """Return what a gRPC channel needs. Raises TlsError for insecure credentials."""
+    """Return the credentials of a gRPC channel. Raises TlsError for insecure ones."""
     if credentials.insecure:
         text = "gRPC always looks at the server's certificate: give its authority (caFile, caData)"
         raise TlsError("", text)

@@ -28,7 +28,7 @@ _A = TypeVar("_A", bound=Message)
 
 
 def filter_answer(message: service_pb2.FilterResponse) -> FilterAnswer:
-    """Return what Filter answered."""
+    """Return the response of Filter."""
     return FilterAnswer(
         passed=tuple(message.node_names),
         failed=dict(message.failed_nodes),
@@ -66,7 +66,7 @@ class GrpcExtender:
 
     @property
     def terms(self) -> ExtenderTerms:
-        """Return what is agreed with it."""
+        """Return the configuration of the extender."""
         return self._terms
 
     def close(self) -> None:

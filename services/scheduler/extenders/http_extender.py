@@ -45,7 +45,7 @@ class HttpExtender:
 
     @property
     def terms(self) -> ExtenderTerms:
-        """Return what is agreed with it."""
+        """Return the configuration of the extender."""
         return self._terms
 
     def close(self) -> None:
@@ -134,7 +134,7 @@ class AnswerError(ValueError):
 
 
 def parse_json(body: bytes) -> object:
-    """Return what the body holds. Raises AnswerError."""
+    """Return the decoded body. Raises AnswerError."""
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError as error:

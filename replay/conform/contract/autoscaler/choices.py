@@ -64,7 +64,7 @@ def refuses_flags_that_do_not_exist(client: ContractClient) -> None:
 
 @CHECKS.level(5, rule=24)
 def reports_thousands_of_pods(client: ContractClient) -> None:
-    """Check that a report which no message can hold comes whole."""
+    """Check that a report too large for one message arrives complete."""
     cloud = SmallCloud(client, group("small", 2))
     names = [f"{number:0{LONG_NAME}}" for number in range(PODS)]
     for first in range(0, PODS, PODS_OF_REQUEST):

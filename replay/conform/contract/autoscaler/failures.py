@@ -43,7 +43,7 @@ def backs_off_from_a_group_that_is_refused(client: ContractClient) -> None:
 
 @CHECKS.level(3, rule=12)
 def gives_up_on_nodes_that_do_not_come(client: ContractClient) -> None:
-    """Check max-node-provision-time: the group backs off, and its target is taken back."""
+    """Check max-node-provision-time: the group backs off, and its target size is reduced again."""
     cloud = SmallCloud(client, group(), pod("p", 3), max_node_provision_time="30s")
     expect("increases", increases(cloud.calls_of_scan(10)), {"g": 1})
     expect_none("calls until it is over", changing(cloud.run(20, 40)))

@@ -66,7 +66,7 @@ def changes_nothing_by_a_refused_request(client: ContractClient) -> None:
 
 @CHECKS.level(2, rule=9)
 def reports_a_scale_up(client: ContractClient) -> None:
-    """Check result, sizes, the pods that it is for, and the nodes that are still to come."""
+    """Check result, sizes, the pods that triggered it, and the upcoming nodes."""
     cloud = SmallCloud(client, group(), pod("p", 3), pod("q", 3))
     report = cloud.scan(10)
     expect("scale_up.result", report.scale_up.result, "Successful")

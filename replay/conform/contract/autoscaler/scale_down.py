@@ -68,7 +68,7 @@ def deletes_a_node_that_is_unneeded_for_long(client: ContractClient) -> None:
 
 @CHECKS.level(3, rule=13)
 def counts_an_unbroken_time(client: ContractClient) -> None:
-    """Check that a node that was needed meanwhile begins anew."""
+    """Check that the unneeded time of a node starts again after it was needed."""
     cloud = _two_nodes(client)
     cloud.run(10, 20)
     cloud.put(pod("brief", 3, "g-1"))
@@ -82,7 +82,7 @@ def counts_an_unbroken_time(client: ContractClient) -> None:
 
 @CHECKS.level(3, rule=14)
 def drains_a_node_whose_pods_fit_elsewhere(client: ContractClient) -> None:
-    """Check that the node goes once its pods are gone, and not before."""
+    """Check that the node is deleted after its pods are removed, and not before."""
     cloud = _two_nodes(client, pod("a", 1, "g-1"))
     cloud.stays.add("a")
     calls = cloud.run(10, 70)

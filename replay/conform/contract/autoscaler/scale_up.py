@@ -61,7 +61,7 @@ def grows_a_group_for_a_pod_that_fits_nowhere(client: ContractClient) -> None:
 
 @CHECKS.level(1, rule=3)
 def grows_no_group_for_pods_with_room(client: ContractClient) -> None:
-    """Check room on nodes and on those that are still to come, and pods never tried."""
+    """Check pods that fit on existing or upcoming nodes, and pods never tried."""
     untried = pod("untried", 3)
     del untried.status.conditions[:]
     cloud = SmallCloud(client, group(running=1), node("g-0"), pod("fits", 2), untried)
@@ -94,7 +94,7 @@ def grows_by_as_many_nodes_as_pods_need(client: ContractClient) -> None:
 
 @CHECKS.level(1, rule=6)
 def counts_daemon_sets_on_new_nodes(client: ContractClient) -> None:
-    """Check that their pods take room on a node that is still to come."""
+    """Check that the pods of DaemonSets count on upcoming nodes."""
     cloud = SmallCloud(client, daemon_set(1), group(), pod("p", 3.5))
     expect_none("calls for a pod beside which no daemon fits", cloud.calls_of_scan(10))
     cloud = SmallCloud(client, daemon_set(1), group(), *(pod(f"p{n}", 1.5) for n in range(4)))

@@ -59,7 +59,7 @@ def waits_until_all_gates_are_removed(client: ContractClient) -> None:
 
 @CHECKS.level(1, rule=4)
 def does_not_try_a_pod_that_is_being_deleted(client: ContractClient) -> None:
-    """Check a pod that comes so, and one whose deletion is requested while it waits."""
+    """Check a pod that is added terminating, and one whose deletion is requested while pending."""
     cluster = SmallCluster(client)
     deleted = pod("deleted", 1)
     deleted.add.pod.metadata.deletion_timestamp.FromNanoseconds(30 * SECOND_NS)
@@ -82,7 +82,7 @@ def forgets_a_pod_that_was_removed(client: ContractClient) -> None:
 
 @CHECKS.level(1, rule=6)
 def frees_the_room_of_a_pod_that_has_ended(client: ContractClient) -> None:
-    """Check pods that end by a patch or by an update, and one that comes ended."""
+    """Check pods that end by a patch or by an update, and one that has ended when it is added."""
     cluster = SmallCluster(client)
     over = pod("over", 4, on="n")
     over.add.pod.status.CopyFrom(ended("Failed"))

@@ -40,7 +40,7 @@ def _expect_no_preemption(client: ContractClient, nodes: list[Event], preemptor:
 
 
 def _preempting(client: ContractClient, priority: int = 5) -> SmallCluster:
-    """Return a cluster in which pod high preempts low-a and low-b, of which low-a is gone."""
+    """Return a cluster in which pod high preempts low-a and low-b, and low-a is removed."""
     cluster = SmallCluster(client)
     low = [pod(name, 1, 1, on="n") for name in ("low-a", "low-b")]
     outcome = cluster.tried("high", cluster.round(0, node("n", 2), *low, pod("high", 2, priority)))
@@ -127,7 +127,7 @@ def preempts_pods_of_the_node(client: ContractClient) -> None:
 
 @CHECKS.level(3, rule=47)
 def reserves_room_for_a_nominated_pod(client: ContractClient) -> None:
-    """Check pods of lower and of equal priority that come while a victim terminates."""
+    """Check pods of lower and of equal priority that are added while a victim terminates."""
     cluster = _preempting(client)
     late = [pod("lower", 1, 1), pod("equal", 1, 5)]
     decided = cluster.round(10, gone("low-a"), *late)
@@ -171,7 +171,7 @@ def frees_reserved_room_with_its_pod(client: ContractClient) -> None:
 
 @CHECKS.level(3, rule=51)
 def knows_nominations_of_pods_that_come(client: ContractClient) -> None:
-    """Check a pod that comes with status.nominatedNodeName, as after a restart."""
+    """Check a pod that is added with status.nominatedNodeName, as after a restart."""
     cluster = SmallCluster(client)
     high = pod("high", 2, 9)
     high.add.pod.status.nominated_node_name = "n"

@@ -25,7 +25,7 @@ MANY_PODS = 400
 
 @CHECKS.level(1, rule=26)
 def counts_a_binding_from_its_outcome_on(client: ContractClient) -> None:
-    """Check that of two pods of a round with room for one, one waits until the other is gone."""
+    """Check that of two pods with room for one, the second waits until the first is removed."""
     cluster = SmallCluster(client)
     first = bound(cluster.round(0, node("n", 2), pod("a", 2), pod("b", 2)))
     expect("pods bound to a node with room for one", len(first), 1)
@@ -62,7 +62,7 @@ def takes_bindings_from_patches(client: ContractClient) -> None:
 
 @CHECKS.level(1, rule=29)
 def does_not_try_a_pod_for_its_own_status(client: ContractClient) -> None:
-    """Check the patch with which a failed attempt comes back."""
+    """Check the status patch that a failed attempt causes."""
     cluster = SmallCluster(client)
     expect("binds without room", bound(cluster.round(0, node("n", 2), pod("a", 4))), {})
     expect("outcomes of the status", cluster.round(0, patched("a", status=pending())), [])
@@ -71,7 +71,7 @@ def does_not_try_a_pod_for_its_own_status(client: ContractClient) -> None:
 
 @CHECKS.level(1, rule=30)
 def tries_a_pod_again_for_an_event_that_helps(client: ContractClient) -> None:
-    """Check pods that go or end, nodes that come or change, and the pod's own update."""
+    """Check pods removed or ended, nodes added or changed, and the pod's own update."""
     gpu = [{"key": "gpu", "operator": "Exists"}]
     tainted, full = node("n", 2, "gpu:NoSchedule"), [node("n", 2), pod("old", 2, on="n")]
     helps: dict[str, tuple[list[Event], Event, Event]] = {
@@ -97,7 +97,7 @@ def tries_a_pod_again_for_an_event_that_helps(client: ContractClient) -> None:
 
 @CHECKS.level(1, rule=31)
 def tries_no_pod_before_all_events_are_there(client: ContractClient) -> None:
-    """Check events_only, and that what follows is as if all had come at once."""
+    """Check events_only: the outcomes are the same as if all events were sent at once."""
     whole, parts = SmallCluster(client), SmallCluster(client)
     events = [*(node(f"n{cpu}", cpu) for cpu in (1, 2, 4)), *(pod(f"p{i}", i) for i in (4, 2))]
     at_once = whole.round(0, *events)
@@ -131,7 +131,7 @@ def numbers_the_attempts_of_a_pod(client: ContractClient) -> None:
 
 @CHECKS.level(1, rule=34)
 def asks_for_a_tick_while_a_pod_backs_off(client: ContractClient) -> None:
-    """Check a pod that may be placed soon after its attempt, and a tick that nobody asked for."""
+    """Check a pod that fits soon after its attempt, and a tick that was not requested."""
     cluster = SmallCluster(client)
     cluster.tried("a", cluster.round(0, node("n", 2), pod("a", 4)))
     outcome = cluster.tried("a", cluster.round(0.1, node("m", 8)))
