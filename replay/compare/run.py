@@ -120,7 +120,7 @@ class RecordedContent(Enum):
 
 
 def recorded_content(paths: Sequence[Path], format_name: str | None) -> RecordedContent:
-    """Return the kind of content that `paths` record. Raises TraceError for one without outcomes."""
+    """Return the kind of content that `paths` record. Raises TraceError for no outcomes."""
     importer, files = select(paths, format=format_name, issues=Issues())
     if importer.open_recording is not None:
         return RecordedContent.STATES

@@ -240,7 +240,7 @@ class ClusterFilterPlugin(FilterPlugin[D], ABC):
 
     @abstractmethod
     def filter_version(self, data: D, snapshot: Snapshot) -> Hashable:
-        """Return a version that differs whenever a code may differ, also if pods or nodes changed."""
+        """Return a version that differs whenever a code may; pods and nodes may have changed."""
 
     @abstractmethod
     def filter(self, data: D, snapshot: Snapshot, rows: Int64s, codes: Int64s) -> None:
@@ -360,7 +360,7 @@ class ClusterScorePlugin(ScorePlugin[D], ABC):
 
     @abstractmethod
     def score_version(self, data: D, snapshot: Snapshot) -> Hashable:
-        """Return a version that differs whenever a score may differ, also if pods or nodes changed."""
+        """Return a version that differs whenever a score may; pods and nodes may have changed."""
 
 
 class PodColumnsPlugin(Plugin, ABC):

@@ -837,7 +837,7 @@ class CachedAttempt:
 
     @property
     def wanted(self) -> WantedAmounts:
-        """Return the pod's requests, of a class whose first pod-dependent filter is of resources."""
+        """Return the pod's requests; the class's first filter that reads pods is of resources."""
         wanted: WantedAmounts = self.fit.pre.data
         return wanted
 
