@@ -151,6 +151,7 @@ class Breach(Enum):
     STREAMS_ONE_ROUND = "58", "runs the first round of a window in a stream"
     SESSIONS_SHARE = "S1", "has one cluster for all sessions"
     DELETES_ONCE = "S1", "refuses to delete an unknown session"
+    FAILS_STREAMS = "S2", "answers streams with UNKNOWN"
     HIDES_CHECKPOINTS = "S2", "does not declare that it is resumable"
     TAKES_ANY_NUMBER = "S3", "takes requests in any order"
     NUMBER_IS_OPTIONAL = "S3", "takes requests without a number"

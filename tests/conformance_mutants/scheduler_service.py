@@ -130,6 +130,8 @@ class SmallSchedulerService(SmallSessions, scheduler_service_pb2_grpc.SchedulerS
         self, request_iterator: Iterable[rpc.RunRoundRequest], context: Any
     ) -> Iterator[rpc.RunRoundResponse]:
         """Run rounds in their order."""
+        if self._breaks(Breach.FAILS_STREAMS):
+            context.abort(grpc.StatusCode.UNKNOWN, "the method has too few parameters")
         for request in request_iterator:
             answer = self._answer(request, context, one_round=Breach.STREAMS_ONE_ROUND)
             if self._breaks(Breach.STREAMS_BACKWARDS):

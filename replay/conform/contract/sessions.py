@@ -53,6 +53,7 @@ def declares_what_it_implements(client: ContractClient) -> None:
     session, story = client.session(), client.contract.story()
     session.send(story[0])
     _is_served(session.state)
+    _is_served(lambda: list(client.call(f"Streaming{client.contract.method}", iter(()))))
     serves = _is_served(session.checkpoint)
     expect("Session.resumable", session.opened.resumable, wanted=serves)
     if not serves:
