@@ -1,11 +1,13 @@
 """Our reader of Kubernetes JSON equals protobuf's, and our writers are its inverses.
 
-Only an IntOrString differs: a bare number or string in Kubernetes, which protobuf's JSON names.
+Two kinds differ: an IntOrString is a bare number or string in Kubernetes, which protobuf's JSON
+names, and a RawExtension is any value there, which protobuf's JSON has as a text.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from functools import cache
 from typing import Any
@@ -17,6 +19,7 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from reprieve.kube.v1beta1.device_pb2 import RawExtension
 from reprieve.kube.v1beta1.meta_pb2 import IntOrString
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import NODE_ACTION_TYPE_DRAIN, Decision, NodeAction
@@ -40,6 +43,11 @@ _WELL_KNOWN: dict[str, st.SearchStrategy[Any]] = {
         min_value=datetime(1, 1, 2), max_value=datetime(9999, 12, 30), timezones=st.just(UTC)
     ).map(lambda moment: moment.isoformat().replace("+00:00", "Z")),
     IntOrString.DESCRIPTOR.full_name: st.integers(-(2**31), 2**31 - 1) | _TEXTS,
+    RawExtension.DESCRIPTOR.full_name: st.recursive(
+        st.none() | st.booleans() | st.integers(-9, 9) | _TEXTS,
+        lambda one: st.lists(one, max_size=2) | st.dictionaries(_TEXTS, one, max_size=2),
+        max_leaves=4,
+    ).filter(lambda value: value is not None),  # a field that is null is absent
 }
 
 
@@ -74,28 +82,42 @@ def _field(field: FieldDescriptor) -> st.SearchStrategy[Any]:
     return st.lists(one, max_size=2) if field.is_repeated else one
 
 
-def _named(value: Any) -> Any:
-    """Return an IntOrString of Kubernetes' JSON as protobuf's own has it."""
-    return {"intValue" if isinstance(value, int) else "stringValue": value}
+_PROTO3: dict[str, Callable[[Any], Any]] = {
+    IntOrString.DESCRIPTOR.full_name: lambda value: {
+        "intValue" if isinstance(value, int) else "stringValue": value
+    },
+    RawExtension.DESCRIPTOR.full_name: lambda value: {
+        "raw": json.dumps(value, separators=(",", ":"))
+    },
+}
+"""Values of Kubernetes' JSON as protobuf's own has them."""
+_KUBERNETES: dict[str, Callable[[Any], Any]] = {
+    IntOrString.DESCRIPTOR.full_name: lambda value: next(iter(value.values())),
+    RawExtension.DESCRIPTOR.full_name: lambda value: json.loads(value["raw"]),
+}
+"""The other way round."""
 
 
-def _bare(value: Any) -> Any:
-    """Return an IntOrString of protobuf's JSON as Kubernetes has it."""
-    (bare,) = value.values()
-    return bare
-
-
-def _with_bounds(descriptor: Any, value: Any, convert: Callable[[Any], Any]) -> Any:
-    """Return JSON of a message, or a list of it, with each IntOrString converted."""
-    if isinstance(value, list):
-        return [_with_bounds(descriptor, each, convert) for each in value]
+def _converted(descriptor: Any, value: Any, forms: Mapping[str, Callable[[Any], Any]]) -> Any:
+    """Return JSON of a message with the values of some kinds in another form."""
     if descriptor is None or descriptor.full_name in _WELL_KNOWN:
-        is_bound = descriptor is IntOrString.DESCRIPTOR
-        return convert(value) if is_bound else value
-    kinds = {field.json_name: field.message_type for field in descriptor.fields}
-    if descriptor.GetOptions().map_entry:
-        kinds = dict.fromkeys(value, descriptor.fields_by_name["value"].message_type)
-    return {name: _with_bounds(kinds.get(name), part, convert) for name, part in value.items()}
+        convert = None if descriptor is None else forms.get(descriptor.full_name)
+        return value if convert is None else convert(value)
+    fields = {field.json_name: field for field in descriptor.fields}
+
+    def part(name: str, held: Any) -> Any:
+        field = fields.get(name)
+        kind = None if field is None else field.message_type
+        if field is None or kind is None:
+            return held
+        if kind.GetOptions().map_entry:
+            of_value = kind.fields_by_name["value"].message_type
+            return {key: _converted(of_value, one, forms) for key, one in held.items()}
+        if field.is_repeated:
+            return [_converted(kind, one, forms) for one in held]
+        return _converted(kind, held, forms)
+
+    return {name: part(name, held) for name, held in value.items()}
 
 
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind.DESCRIPTOR.name))
@@ -107,11 +129,11 @@ def test_an_object_reads_as_protobuf_reads_it_and_comes_back(
     """Generated from the descriptors, so that no field is forgotten."""
     mapping = data.draw(_objects(kind.DESCRIPTOR))
     message = parse(kind, mapping)
-    named = _with_bounds(kind.DESCRIPTOR, mapping, _named)
+    named = _converted(kind.DESCRIPTOR, mapping, _PROTO3)
     assert message == json_format.ParseDict(named, kind(), ignore_unknown_fields=True)
     written = to_json(message)
     assert parse(kind, written) == message
-    named = _with_bounds(kind.DESCRIPTOR, written, _named)
+    named = _converted(kind.DESCRIPTOR, written, _PROTO3)
     assert json_format.ParseDict(named, kind()) == message
 
 
@@ -124,7 +146,7 @@ def test_proto3_json_is_as_protobuf_writes_it(kind: type[Message], data: st.Data
     written = to_proto3_json(message)
     assert written == json_format.MessageToDict(message)
     assert json_format.ParseDict(written, kind()) == message
-    assert parse(kind, _with_bounds(kind.DESCRIPTOR, written, _bare)) == message
+    assert parse(kind, _converted(kind.DESCRIPTOR, written, _KUBERNETES)) == message
 
 
 def test_proto3_json_names_enums() -> None:
