@@ -185,7 +185,7 @@ def test_reservations_are_restored_from_a_checkpoint() -> None:
 
 
 def test_a_pod_is_held_back_until_its_claims_are_there() -> None:
-    """The queue is told before it is told of the claim, and of pods of that namespace alone."""
+    """The gates of the namespace's pods change before the event of the claim is sent."""
     scheduler = scheduler_of("v1.34")
     pod = Cluster({}).pod("p", "one", "two")
     assert scheduler.put_pod(pod) == [QueueAdd(pod=pod, gates=(NAME,))]
