@@ -210,10 +210,14 @@ class Watcher:
                 self.ending.wait(backoff.wait_s(retry_after_s))
 
     def note_missing_end(self) -> None:
-        """Record, after all else, that the changes since `complete_until_ns` are not known."""
-        if self.status.is_complete or self.status.refused:
-            return
+        """Record, after all else, that the changes since `complete_until_ns` are not known.
+
+        A `close` that is late claims nothing after this.
+        """
         with self._lock:
+            if self.status.is_complete or self.status.refused:
+                return
+            self._closed.set()
             if self._store.lists:
                 why = self.status.problem or self.status.broken or UNANSWERED
                 event = {"kind": self.resource.kind, **self._gap_since(why), ENDED: True}
@@ -336,6 +340,8 @@ class Watcher:
 
         `annotations` are those of the end of a list, which is recorded in any case.
         """
+        if self._closed.is_set():
+            return
         if self.end_ns and until_ns >= self.end_ns:
             until_ns, self.status.is_complete = self.end_ns, True
             self._closed.set()

@@ -6,7 +6,7 @@ import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from threading import Event
+from threading import Event, Thread
 from types import SimpleNamespace
 from typing import Any
 
@@ -320,6 +320,42 @@ def test_what_a_silent_watch_has_not_delivered_is_late_and_has_its_bounds(tmp_pa
     late = [line for _, line in read_json(recorded.file.path) if "since" in line]
     assert [line["event"]["type"] for line in late] == [GAP, "ADDED"]
     assert {time_ns(line["since"]) for line in late} == {gap.since_ns}
+
+
+def test_a_close_that_is_late_claims_nothing_after_the_end_is_noted_as_missing(
+    tmp_path: Path,
+) -> None:
+    """What it would write comes after the file is closed."""
+    recorded = Recorded(tmp_path, page=500)
+    recorded.server.clock()
+    recorded.watcher.end_ns = recorded.server.now_ns
+    proof = recorded.watcher._asked_proof(500)
+    recorded.watcher.note_missing_end()
+    recorded.watcher._await(proof)
+    recorded.file.close()
+    assert not recorded.watcher.status.is_complete
+    assert check(recorded.file.path, recorded.server).without_end == [claims(recorded)]
+
+
+def test_the_end_is_not_noted_before_a_claim_of_it_is_written(tmp_path: Path) -> None:
+    """The recorder closes the files after its note."""
+    recorded = Recorded(tmp_path, page=500)
+    recorded.server.clock()
+    watcher, write = recorded.watcher, recorded.file.write
+    watcher.end_ns = recorded.server.now_ns
+    noting = Thread(target=watcher.note_missing_end)
+
+    def slow(line: Raw) -> None:
+        noting.start()
+        noting.join(0.1)
+        assert noting.is_alive()
+        write(line)
+
+    recorded.file.write = slow  # type: ignore[method-assign] # a disk that is slow at that moment
+    watcher._close()
+    noting.join()
+    recorded.file.close()
+    assert check(recorded.file.path, recorded.server).complete_until_ns == watcher.end_ns
 
 
 def test_without_the_last_list_the_end_is_the_last_proof_and_not_the_last_event(

@@ -152,11 +152,13 @@ def answer(how: str, file: BufferedIOBase, stopping: Event, line: bytes = b"") -
     stopping.wait()
 
 
-def recorded(folder: Path, resources: list[LiveResource]) -> RecordingResult:
+def recorded(
+    folder: Path, resources: list[LiveResource], *, end_s: float = END_S
+) -> RecordingResult:
     """Record resources that are written to all the time, and fail in the middle."""
     with ApiServerDouble(cluster()) as server:
         server.live = {PATHS[each.kind]: each for each in resources}
-        api = ApiServer(access(server), time.time_ns, RequestBounds(end_s=END_S))
+        api = ApiServer(access(server), time.time_ns, RequestBounds(end_s=end_s))
         failed_s = list[float]()
 
         def keep_going(state: RecordingProgress) -> bool:
@@ -241,7 +243,8 @@ def test_an_end_that_no_list_shows_is_named_with_the_time_since_when_it_is_missi
 def test_a_list_at_the_end_closes_the_gap_of_each_watch(tmp_path: Path) -> None:
     """Nothing is missing; what a watch did not bring is late, in a gap that says since when."""
     resources = [LiveResource(kind, watch, "") for kind, watch in zip(KINDS, WATCHES, strict=True)]
-    outcome = recorded(tmp_path / "f", resources)
+    # Every list is answered, so that closing does not take that long.
+    outcome = recorded(tmp_path / "f", resources, end_s=30.0)
     assert outcome.missing == ""
     records = list(trace_of(outcome.folder))
     ended_ns = time_ns(outcome.folder.read_about()["ended"])
@@ -261,7 +264,7 @@ def test_a_server_that_continues_has_no_gap_at_the_end(tmp_path: Path) -> None:
     resources = [LiveResource(kind, "", "") for kind in KINDS]
     for resource in resources:
         resource.fail = lambda: None  # type: ignore[method-assign] # this one does not
-    outcome = recorded(tmp_path / "f", resources)
+    outcome = recorded(tmp_path / "f", resources, end_s=30.0)
     assert outcome.missing == ""
     coverage = recording_coverage(outcome.folder.watches())
     assert [each.title for each in coverage.resources if each.gaps or each.ended_ns] == []
