@@ -36,7 +36,7 @@ def report_of(broken: Breach | None, rule: str = "") -> ContractReport:
 def test_the_small_autoscaler_keeps_every_rule() -> None:
     """All checks pass where no rule is broken."""
     report = report_of(None)
-    assert {result.check: result.text for result in report.results if result.result != PASSED} == {}
+    assert {result.check: result.why for result in report.results if result.result != PASSED} == {}
 
 
 @pytest.mark.parametrize("broken", Breach, ids=str)

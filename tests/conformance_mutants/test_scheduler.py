@@ -32,7 +32,7 @@ def report_of(difference: Difference | None, rule: str = "") -> ContractReport:
 def test_a_scheduler_that_keeps_every_rule_passes(freedom: Freedom | None) -> None:
     """Whatever it does with what the contract leaves to it."""
     report = report_of(freedom)
-    assert {result.check: result.text for result in report.results if result.result != PASSED} == {}
+    assert {result.check: result.why for result in report.results if result.result != PASSED} == {}
 
 
 @pytest.mark.parametrize("broken", Breach, ids=str)

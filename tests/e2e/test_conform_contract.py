@@ -89,6 +89,34 @@ def test_three_methods_are_enough_for_level_3(three_methods: str, tmp_path: Path
     assert results == {1: {PASSED}, 2: {PASSED}, 3: {PASSED}, 4: {NOT_SERVED}, 5: {NOT_SERVED}}
 
 
+class Excepted(ThreeMethods):
+    """Its sessions end in an exception whose text is long, as some languages' gRPC sends it."""
+
+    text = "undefined method 'nodes'\n" + "  from scheduler.rb:7\n" * 100
+
+    def RunRound(self, request: Any, context: Any) -> rpc.RunRoundResponse:  # noqa: N802, ARG002 - as above
+        """Answer no round."""
+        context.abort(grpc.StatusCode.UNKNOWN, self.text)
+        raise AssertionError
+
+
+def test_a_reason_is_shown_once_and_in_one_line(tmp_path: Path) -> None:
+    """And whole in JSON: a stack trace for each of forty checks hides the table."""
+    with serving_scheduler(Excepted()) as address:  # type: ignore[abstract] # as above
+        command = ("conform", "--contract", "scheduler", address)
+        shown = reprieve(tmp_path, *command, code=DIFFERS).stdout
+        report = json.loads(reprieve(tmp_path, *command, "-o", "json", code=DIFFERS).stdout)
+    assert max(map(len, shown.splitlines())) < 400
+    first, *others = [line for line in shown.splitlines() if FAILED in line]
+    assert first.endswith("undefined method 'nodes' ...")
+    assert {line.partition(f"{FAILED}: ")[2] for line in others} == {
+        "for the reason of 'creates and deletes sessions'"
+    }
+    assert "-o json has them whole" in shown
+    whole = [check["why"] for check in report["checks"] if check["result"] == FAILED]
+    assert all("from scheduler.rb:7" in why for why in whole)
+
+
 class Exchanged(NamedTuple):
     """A unary call's request and its answer, which may be spoiled."""
 

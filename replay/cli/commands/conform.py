@@ -15,7 +15,13 @@ from replay.cli.errors import DIFFERS, REFUSED, ExitError, refusing
 from replay.cli.parameters import DATA, echo_data, output_option, quiet_option, write
 from replay.cli.progress import counted as bar
 from replay.conform.contract.autoscaler.contract import AUTOSCALER
-from replay.conform.contract.checks import CHECK_TIMEOUTS, ContractReport, run_checks
+from replay.conform.contract.checks import (
+    CHECK_TIMEOUTS,
+    FAILED,
+    CheckResult,
+    ContractReport,
+    run_checks,
+)
 from replay.conform.contract.eviction import EVICTION
 from replay.conform.contract.queue import QUEUE
 from replay.conform.contract.scheduler.contract import SCHEDULER
@@ -28,6 +34,7 @@ from services.terminal import counted, echo
 
 CONTRACTS = {contract.service: contract for contract in (SCHEDULER, QUEUE, EVICTION, AUTOSCALER)}
 _OF_VECTORS = ("scheduler", "queue", "eviction", "autoscaler", "rules", "stream", "only", "show")
+_WHY_LENGTH = 200
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
@@ -168,8 +175,26 @@ def _contract(
 def _print_report(report: ContractReport) -> None:
     """Print a row for each check, then the level that is reached."""
     table = TableWriter(("LEVEL", "RULE", "CHECK", "RESULT"), write)
-    table.rows([(str(it.level), it.rule, it.check, it.text) for it in report.results])
+    first_checks: dict[str, str] = {}
+    rows = []
+    for it in report.results:
+        first = first_checks.setdefault(it.why, it.check)
+        why = it.why if first == it.check else f"for the reason of {first!r}"
+        rows.append((str(it.level), it.rule, it.check, _result(it, _one_line(why))))
+    table.rows(rows)
+    if any(why != _one_line(why) for why in first_checks):
+        echo("", "Reasons are shortened here; -o json has them whole")
     echo("", report.sentence)
+
+
+def _result(check: CheckResult, why: str) -> str:
+    return f"{check.result}: {why}" if check.result == FAILED else check.result
+
+
+def _one_line(text: str) -> str:
+    """Return the beginning of a text that has more than a table's cell can show."""
+    line = text.partition("\n")[0].strip()
+    return text if line == text and len(line) <= _WHY_LENGTH else f"{line[:_WHY_LENGTH]} ..."
 
 
 def _print(files: list[FileConformance], show: int, *, quiet: bool) -> None:

@@ -306,11 +306,6 @@ class CheckResult:
     result: str
     why: str = ""
 
-    @property
-    def text(self) -> str:
-        """Return the result for a table."""
-        return f"{self.result}: {self.why}" if self.result == FAILED else self.result
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContractReport:
