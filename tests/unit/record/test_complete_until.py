@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Event, Thread
 from types import SimpleNamespace
@@ -345,11 +345,11 @@ def test_the_end_is_not_noted_before_a_claim_of_it_is_written(tmp_path: Path) ->
     watcher.end_ns = recorded.server.now_ns
     noting = Thread(target=watcher.note_missing_end)
 
-    def slow(line: Raw) -> None:
+    def slow(value: Mapping[str, Any]) -> None:
         noting.start()
         noting.join(0.1)
         assert noting.is_alive()
-        write(line)
+        write(value)
 
     recorded.file.write = slow  # type: ignore[method-assign] # a disk that is slow at that moment
     watcher._close()
