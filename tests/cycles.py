@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.verdicts import EquivalenceClass, NodeDryRun
+from services.framework.runtime.node_dry_run import NodeDryRun
+from services.framework.runtime.verdicts import EquivalenceClass
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.attempt import Cycle
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate_pod
@@ -24,4 +25,6 @@ def equivalence_class(framework: Framework, pod: Pod) -> EquivalenceClass:
 
 def dry_run_on(framework: Framework, pod: Pod, row: int) -> NodeDryRun:
     """Return one node to be changed hypothetically for `pod`."""
-    return NodeDryRun(pod, row, equivalence_class(framework, pod), framework.snapshot)
+    return NodeDryRun(
+        pod, row, equivalence_class(framework, pod).dry_run_filters, framework.snapshot
+    )

@@ -18,8 +18,8 @@ from services.framework.preemption.batch_dry_run import (
 from services.framework.preemption.candidates import hashed_tie_break
 from services.framework.preemption.outcome import PreemptionEvaluation
 from services.framework.preemption.rules import V1_16, V1_34, PreemptionRules
+from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.verdicts import FitError
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.pod import Pod

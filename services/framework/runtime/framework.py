@@ -60,7 +60,7 @@ class Framework:
     """The plugins of one profile over one snapshot; `verdicts` are those of filters and scores.
 
     preemptor: the first of the PostFilter plugins that is one, None without any.
-    follows_from_class: whether PostFilter has the same outcome for equivalent pods while nothing
+    refuses_by_class: whether PostFilter has the same outcome for equivalent pods while nothing
     changes.
     """
 
@@ -94,7 +94,7 @@ class Framework:
         self.preemptor = next(
             (plugin for plugin in self.post_filters if isinstance(plugin, Preemptor)), None
         )
-        self.follows_from_class = all(plugin.follows_from_class for plugin in self.post_filters)
+        self.refuses_by_class = all(plugin.follows_from_class for plugin in self.post_filters)
         self._gates: list[PreEnqueuePlugin] = at(ExtensionPoint.PRE_ENQUEUE)
         self._sorts: list[QueueSortPlugin] = at(ExtensionPoint.QUEUE_SORT)
         self._reserves: list[ReservePlugin] = at(ExtensionPoint.RESERVE)

@@ -7,11 +7,11 @@ plugins whose keys follow from more (`Plugin.keys_follow_pod`). An attempt gets 
 feasible. Either runs for those plugins only of which no kept class holds a column with the pod's
 key. **A row** is a node. By row is kept, each from the one before:
 
-- `PluginColumn`: the verdict of one plugin, shared by the pods for which it returns the same key.
-  The plugin declares what its verdict depends on (`Scope`). From that alone the column knows which
-  rows are stale: those whose node changed; those whose node or pods changed; or, where pods
-  anywhere count, all of them, but only if the plugin's version differs. A plugin may leave keeping
-  to the class (`Plugin.keeps_rows`): its column then computes what the class merges;
+- `PluginColumn` (`plugin_columns.py`): the verdict of one plugin, shared by the pods for which it
+  returns the same key. The plugin declares what its verdict depends on (`Scope`). From that alone
+  the column knows which rows are stale: those whose node changed; those whose node or pods changed;
+  or, where pods anywhere count, all of them, but only if the plugin's version differs. A plugin may
+  leave keeping to the class (`Plugin.keeps_rows`): its column then computes what the class merges;
 - `NodeRefusers`, `NodeTotals`, `Scaled`: what is merged of columns with Scope.NODE, and the scores
   that are normalized; shared by the classes that have these columns, which are most;
 - `EquivalenceClass`: which plugin refuses the class on a row and with which code, and the row's
@@ -45,9 +45,8 @@ evaluates all rows that have nominated pods, and a preemption tries all its rows
 columns stay. So that a cluster of 50,000 nodes may have 500 kinds of pods, what a class keeps of a
 row is small, and the number of classes follows from the bytes that all of them take.
 
-Where no node is left, a FitError has the class's verdicts with their diagnosis, as PostFilter reads
-them. A single node is evaluated by NodeDryRun over the kept verdicts. It runs only the filters that
-pods can change, in plain Python, since calling a kernel for one node costs more than it computes.
+Where no node is left, a FitError (`failed_cycle.py`) has the class's verdicts with their diagnosis,
+as PostFilter reads them. A single node is evaluated over the kept verdicts (`node_dry_run.py`).
 
 PreFilter lets a pod continue with all nodes, with some, or not at all. PreFilter and PreScore may
 skip a plugin. Where a profile disables one of them for a plugin whose Filter or Score reads what it
@@ -59,11 +58,9 @@ RunFilterPlugins, RunFilterPluginsWithNominatedPods, RunPreScorePlugins, RunScor
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Protocol, TypeVar
 from weakref import WeakValueDictionary
 
@@ -76,26 +73,13 @@ from services.framework.plugin import (
     AnyFilter,
     AnyScore,
     ClusterFilterPlugin,
-    ClusterScorePlugin,
     Normalization,
     Normalized,
     Plugin,
-    PodColumnsPlugin,
-    Preemptor,
     PreFiltered,
     Scope,
-    ScoreError,
-    Trial,
 )
-from services.framework.preemption.batch_dry_run import (
-    BatchDryRun,
-    BatchDryRunResult,
-    Bounds,
-    CachedDryRuns,
-    WantedAmounts,
-)
-from services.framework.preemption.candidates import DryRun
-from services.framework.preemption.outcome import no_extenders
+from services.framework.preemption.batch_dry_run import Bounds, CachedDryRuns, WantedAmounts
 from services.framework.runtime.diagnosis import (
     Diagnosis,
     PreFilterOutcome,
@@ -105,16 +89,16 @@ from services.framework.runtime.diagnosis import (
     pre_filter_outcome,
 )
 from services.framework.runtime.guard import PluginFailed
+from services.framework.runtime.node_dry_run import DryRunFilters, NodeDryRun
+from services.framework.runtime.plugin_columns import FilterColumn, ScoreColumn, Scratch
 from services.framework.runtime.profile_plugins import (
     ConfiguredPlugins,
     NothingToScore,
     UnpreparedFilter,
 )
-from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
-from services.kube.pod import Pod, PreemptionPolicy
-from services.kube.workloads import PodDisruptionBudget
+from services.kube.pod import Pod
 
 NO_NODE = -1
 EXCLUDED = -2
@@ -261,12 +245,7 @@ class EquivalenceClass:
         self.skipped_filters = filters.skipped
         self.columns = dict(filters.columns)
         node_filters, self.pod_filters = _by_scope(filters.columns)
-        plugins = [column.plugin for column in self.columns.values()]
-        self.trials = tuple(
-            (column, column.plugin if isinstance(column.plugin, ClusterFilterPlugin) else None)
-            for column in self.columns.values()
-        )
-        self.counters = [plugin for plugin in plugins if isinstance(plugin, PodColumnsPlugin)]
+        self.dry_run_filters = DryRunFilters(self.columns.values())
         self._failing = [
             (number, column) for number, column in filters.columns if column.plugin.can_fail
         ]
@@ -770,12 +749,12 @@ class CachedAttempt:
         "_diagnosed",
         "_diagnosis",
         "_forgets",
-        "_kept",
-        "_last",
+        "_last_refusal",
         "_overrides",
         "_pod",
         "_pre_scored",
         "_reader",
+        "_refusals",
         "_totals",
         "_untried",
         "counted",
@@ -816,8 +795,8 @@ class CachedAttempt:
         self._diagnosis: Diagnosis | None = None
         self._diagnosed = (-1, -1)
         self._overrides = 0
-        self._kept: dict[Hashable, Refused] = {}
-        self._last: tuple[Hashable, Refused] | None = None
+        self._refusals: dict[Hashable, Refused] = {}
+        self._last_refusal: tuple[Hashable, Refused] | None = None
 
     @property
     def dry_runs_version(self) -> Hashable:
@@ -875,7 +854,9 @@ class CachedAttempt:
         row = self.snapshot.row(name) if name else None
         if row is None:
             return None
-        refusal = NodeDryRun(self._pod, row, self.equivalence, self.snapshot).refusal()
+        refusal = NodeDryRun(
+            self._pod, row, self.equivalence.dry_run_filters, self.snapshot
+        ).refusal()
         if refusal is None:
             return row
         if refusal.code.is_rejected:
@@ -963,30 +944,30 @@ class CachedAttempt:
         hidden = np.where(sample == 0, np.int8(OVERRIDDEN), sample)
         return self.equivalence.diagnosis(_overridden_by(hidden, overridden), overridden)
 
-    def unchanged(self) -> Refused | None:
+    def refusal_if_unchanged(self) -> Refused | None:
         """Return the last refusal of the class if nothing at all has changed since."""
-        if self._last is None:
+        if self._last_refusal is None:
             return None
-        changes, refused = self._last
+        changes, refused = self._last_refusal
         return refused if changes == self.snapshot.changes else None
 
-    def alike(self, key: Hashable) -> Refused | None:
+    def kept_refusal(self, key: Hashable) -> Refused | None:
         """Return the refusal of the class that had the same `key`; None has no refusal."""
-        refused = None if key is None else self._kept.get(key)
+        refused = None if key is None else self._refusals.get(key)
         if refused is not None:
-            self._last = (self.snapshot.changes, refused)
+            self._last_refusal = (self.snapshot.changes, refused)
         return refused
 
-    def keep(self, key: Hashable, refused: Refused) -> None:
+    def keep_refusal(self, key: Hashable, refused: Refused) -> None:
         """Keep a refusal without a nomination, which may be used again where `key` is the same.
 
         That is everything that its message follows from; None where that cannot be said.
         """
-        self._last = (self.snapshot.changes, refused)
+        self._last_refusal = (self.snapshot.changes, refused)
         if key is not None:
-            if len(self._kept) >= _REFUSALS_MAX:
-                self._kept.clear()
-            self._kept[key] = refused
+            if len(self._refusals) >= _REFUSALS_MAX:
+                self._refusals.clear()
+            self._refusals[key] = refused
 
     def _still_tried(self, refuser: Int8s) -> dict[int, Status]:
         """Return the refusals of `tried` that remain after filtering: of rows that passed then.
@@ -1041,110 +1022,12 @@ class CachedAttempt:
 
     def _try(self, row: int) -> None:
         equivalence = self.equivalence
-        refusal = NodeDryRun(self._pod, row, equivalence, self.snapshot).refusal()
+        refusal = NodeDryRun(self._pod, row, equivalence.dry_run_filters, self.snapshot).refusal()
         if refusal is not None and (
             equivalence.refuser[row] == 0 or refusal != equivalence.status(row)
         ):
             self.overridden[row] = refusal
             self._overrides += 1
-
-
-@dataclass(slots=True, kw_only=True, eq=False)
-class FitError:
-    """No node fits a pod: its failed cycle, as PostFilter reads it (`outcome.FailedCycle`).
-
-    `cached` are the verdicts of the pod's class, and `diagnosis` is why no node is left, in which
-    extenders may have a part. The snapshot must not change meanwhile. `at_once` dry-runs all nodes
-    at once, where it can; without it, they are tried one by one.
-    """
-
-    pod: Pod
-    cached: CachedAttempt
-    diagnosis: Diagnosis
-    at_once: BatchDryRun | None = None
-    _batch: BatchDryRunResult | None = None
-
-    def prepared(self, plugin: str) -> bool:
-        """Return whether a plugin's PreFilter ran, or an earlier one had refused the pod before."""
-        return plugin in self.cached.equivalence.pre_filter_ran
-
-    def refused_by(self, plugin: str, reason: str) -> Sequence[str]:
-        """Return the nodes that a plugin refused for that reason alone."""
-        groups = [
-            number
-            for number, group in enumerate(self.diagnosis.groups)
-            if group.status.plugin == plugin and group.status.reasons == (reason,)
-        ]
-        if not groups or self.diagnosis.pre_filter is not None:
-            return ()
-        listed = self.cached.snapshot.rows_in_order()
-        rows = listed[np.isin(self.diagnosis.group_of[listed], groups)]
-        return [self.cached.snapshot.name(row) for row in rows.tolist()]
-
-    def node_count(self) -> int:
-        """Return how many nodes the snapshot has."""
-        return self.cached.snapshot.node_count
-
-    def has_node(self, node: str) -> bool:
-        """Return whether the snapshot has the node."""
-        return self.cached.snapshot.row(node) is not None
-
-    def code(self, node: str) -> Code:
-        """Return the code with which the filters refused the pod on `node`."""
-        row = self.cached.snapshot.row(node)
-        if row is None:
-            return Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-        return self.diagnosis.status(row).code
-
-    def potential_nodes(self) -> Sequence[str]:
-        """Return the nodes refused with UNSCHEDULABLE, in the snapshot's order."""
-        listed = self.cached.snapshot.rows_in_order()
-        rows = listed[self.diagnosis.refused_with(Code.UNSCHEDULABLE, listed)]
-        return [self.cached.snapshot.name(row) for row in rows.tolist()]
-
-    def batch_dry_run(self, now_ns: int) -> BatchDryRunResult | None:
-        """Dry-run all potential nodes at once, None where they have to be tried one by one."""
-        if self.at_once is not None and self.diagnosis.pre_filter is None:
-            resolvable = partial(self.diagnosis.refused_with, Code.UNSCHEDULABLE)
-            self._batch = self.at_once.run(self.pod, self.cached, resolvable, now_ns)
-            self.at_once = None  # once a cycle: what it has found stays true
-        return self._batch
-
-    def key(self, preemptor: Preemptor | None, now_ns: int) -> Hashable:
-        """Return a key on which alone the refusal's message depends, None if there is no such key.
-
-        Preemption begins here: this runs the batch dry run, whose result PostFilter uses later.
-        The message is the same while equally many nodes are refused for the same reasons, and
-        preemption fails on equally many for the same. A pod for which room can be made has none.
-        """
-        key = self.diagnosis.key
-        if key is None:
-            return None
-        if preemptor is None or self.pod.spec.preemption_policy is PreemptionPolicy.NEVER:
-            return (key, ())
-        batch = self.batch_dry_run(now_ns) if preemptor.extenders is no_extenders else None
-        return None if batch is None or len(batch.rows) else (key, batch.key)
-
-    def pods_on(self, node: str) -> Sequence[Pod]:
-        """Return the node's assigned and assumed pods; none for an unknown node."""
-        row = self.cached.snapshot.row(node)
-        return () if row is None else self.cached.snapshot.pods_on(row)
-
-    def nominated_on(self, node: str) -> Sequence[Pod]:
-        """Return the pods nominated to the node, in the order of their nomination."""
-        return self.cached.snapshot.nominations.on(node)
-
-    def budgets(self) -> Sequence[PodDisruptionBudget]:
-        """Return every disruption budget, with its status as last received."""
-        return tuple(self.cached.snapshot.budgets.values())
-
-    def dry_run(self, node: str) -> DryRun:
-        """Begin a dry run of the pod on `node`."""
-        row = self.cached.snapshot.row(node)
-        assert row is not None, f"{node} is not in the snapshot"
-        if self.diagnosis.pre_filter is not None:  # so that no filter has run
-            self.cached.equivalence.sync()
-        return NodeDryRun(self.pod, row, self.cached.equivalence, self.cached.snapshot)
 
 
 def _overridden_by(refuser: Int8s, overridden: Iterable[int]) -> Int8s:
@@ -1155,259 +1038,6 @@ def _overridden_by(refuser: Int8s, overridden: Iterable[int]) -> Int8s:
     for row in overridden:
         changed[row] = OVERRIDDEN
     return changed
-
-
-class NodeDryRun:
-    """A DryRun of the row of a live node, for a pod whose equivalence class is up to date."""
-
-    __slots__ = ("_checks", "_counters", "_nominated", "_pods", "_trials", "_view")
-
-    def __init__(
-        self, pod: Pod, row: int, equivalence: EquivalenceClass, snapshot: Snapshot
-    ) -> None:
-        self._checks = _checks(equivalence, row, snapshot)
-        self._trials = [trial for _, _, trial in self._checks if trial is not None]
-        self._counters = equivalence.counters
-        self._view = NodeView.of(snapshot, row)
-        self._pods = list(snapshot.pods_on(row))
-        self._nominated = snapshot.nominations.counted(snapshot.name(row), pod)
-
-    def pods(self) -> Sequence[Pod]:
-        """Return the node's current pods; see DryRun."""
-        return self._pods
-
-    def remove(self, pod: Pod) -> None:
-        """Take `pod` off the node; see DryRun."""
-        for index, held in enumerate(self._pods):
-            if held.uid == pod.uid:
-                self._pods[index] = self._pods[-1]
-                self._pods.pop()
-                self._take_off(held)
-                return
-        raise AssertionError(f"{pod.key} is not on the node")
-
-    def add(self, pod: Pod) -> None:
-        """Put `pod` on the node; see DryRun."""
-        self._pods.append(pod)
-        self._put_on(pod)
-
-    def refusal(self) -> Status | None:
-        """Run the filters; see DryRun."""
-        if self._nominated:
-            for pod in self._nominated:
-                self._put_on(pod)
-            refused = self._filtered()
-            for pod in self._nominated:
-                self._take_off(pod)
-            if refused is not None:
-                return refused
-        return self._filtered()
-
-    def _filtered(self) -> Status | None:
-        for column, cached_code, trial in self._checks:
-            code = cached_code
-            if trial is not None:
-                code = trial.code()
-            elif not cached_code:
-                code = column.plugin.filter_node(column.pre.data, self._view)
-            if code:
-                return column.status(code)
-        return None
-
-    def _put_on(self, pod: Pod) -> None:
-        self._view.add(pod)
-        for counter in self._counters:
-            counter.came_to_view(pod, self._view)
-        for trial in self._trials:
-            trial.add(pod)
-
-    def _take_off(self, pod: Pod) -> None:
-        self._view.remove(pod)
-        for counter in self._counters:
-            counter.went_from_view(pod, self._view)
-        for trial in self._trials:
-            trial.remove(pod)
-
-
-_Check = tuple["FilterColumn", int, Trial | None]
-
-
-def _checks(equivalence: EquivalenceClass, row: int, snapshot: Snapshot) -> list[_Check]:
-    """Return the filters that may refuse the row, with the code of those that pods cannot change.
-
-    The code is 0 for the others, of which some have a trial of the row; a refusal that pods cannot
-    change is the last.
-    """
-    checks: list[_Check] = []
-    for column, plugin in equivalence.trials:
-        if plugin is not None:
-            checks.append((column, 0, plugin.trial(column.pre.data, snapshot, row)))
-        elif column.plugin.scope is Scope.PODS:
-            checks.append((column, 0, None))
-        elif code := int(column.values[row]):
-            checks.append((column, code, None))
-            break
-    return checks
-
-
-_NOTHING: Int64s = np.zeros(0, dtype=np.int64)
-_STALE = object()
-"""The plugin's version of a column in which every row is stale."""
-
-
-class Scratch:
-    """A buffer for a plugin's results that are not kept; its columns use it in turn."""
-
-    __slots__ = ("_values",)
-
-    def __init__(self) -> None:
-        self._values = _NOTHING
-
-    def of(self, capacity: int) -> Int64s:
-        """Return int64[capacity] with undefined values."""
-        if len(self._values) != capacity:
-            self._values = np.zeros(capacity, dtype=np.int64)
-        return self._values
-
-
-class PluginColumn(ABC):
-    """A plugin's values by row, int64[nodes]; valid right after `sync`.
-
-    The plugin's scope says what makes a row stale. With Scope.NODE that is a change of the node,
-    with Scope.PODS one of the pods on it, too. All rows are stale where the log no longer reaches
-    back, where the capacity grew, and where the plugin's version differs (a score's epoch). With
-    Scope.CLUSTER any row may be stale after any change, but only where the plugin's version
-    differs, and then all are, which `all_stale` counts.
-
-    A column with `scratch` keeps nothing: the class that holds it merges each value once.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_log",
-        "_read_to",
-        "_scratch",
-        "_snapshot",
-        "_version",
-        "_whole",
-        "all_stale",
-        "values",
-    )
-
-    def __init__(self, scope: Scope, snapshot: Snapshot, scratch: Scratch | None) -> None:
-        self.values = _NOTHING
-        self.all_stale = 0
-        self._snapshot = snapshot
-        self._log = snapshot.node_log if scope is Scope.NODE else snapshot.pod_log
-        self._read_to = -1
-        self._scratch = scratch
-        self._version: Hashable = _STALE
-        self._whole = scope is Scope.CLUSTER
-
-    @property
-    def is_kept(self) -> bool:
-        """Return whether the values are kept, and brought up to date by `sync`."""
-        return self._scratch is None
-
-    def at(self, rows: Int64s) -> Int64s:
-        """Return int64[nodes] with current values in `rows`, until the plugin is called again."""
-        if self._scratch is None:
-            self.sync()
-            return self.values
-        values = self._scratch.of(self._snapshot.columns.capacity)
-        self._compute(rows, values)
-        return values
-
-    def sync(self) -> None:
-        """Compute the stale rows of a kept column."""
-        columns = self._snapshot.columns
-        fits = len(self.values) == columns.capacity
-        if fits and self._read_to == self._log.end:
-            return
-        version = self._version_now()
-        is_same = fits and version == self._version
-        if is_same and self._whole:
-            self._read_to = self._log.end
-            return
-        rows = self._log.since(self._read_to) if is_same else None
-        if rows is None:
-            rows = columns.rows
-            self.values = np.zeros(columns.capacity, dtype=np.int64)
-            self.all_stale += 1
-        self._version = _STALE  # until all is computed: the plugin may fail on the way
-        if self._compute(rows, self.values):
-            self._read_to, self._version = self._log.end, version
-
-    @abstractmethod
-    def _version_now(self) -> Hashable:
-        """Return a version that differs whenever all rows are stale."""
-
-    @abstractmethod
-    def _compute(self, rows: Int64s, values: Int64s) -> bool:
-        """Write the values of `rows`; False where the plugin failed, and its failure is kept."""
-
-
-class FilterColumn(PluginColumn):
-    """The codes of one filter: 0 fits."""
-
-    __slots__ = ("_cluster_plugin", "_statuses", "plugin", "pre")
-
-    def __init__(
-        self, plugin: AnyFilter, pod: Pod, snapshot: Snapshot, scratch: Scratch | None
-    ) -> None:
-        super().__init__(plugin.scope, snapshot, scratch)
-        self.plugin = plugin
-        self.pre = plugin.pre_filter(pod, snapshot)
-        self._cluster_plugin = plugin if isinstance(plugin, ClusterFilterPlugin) else None
-        self._statuses: dict[int, Status] = {}
-
-    def status(self, code: int) -> Status:
-        """Return the status of a code other than 0."""
-        status = self._statuses.get(code)
-        if status is None:
-            status = self._statuses[code] = self.plugin.filter_status(self.pre.data, code)
-        return status
-
-    def _version_now(self) -> Hashable:
-        plugin = self._cluster_plugin
-        return None if plugin is None else plugin.filter_version(self.pre.data, self._snapshot)
-
-    def _compute(self, rows: Int64s, values: Int64s) -> bool:
-        self.plugin.filter(self.pre.data, self._snapshot, rows, values)
-        return True
-
-
-class ScoreColumn(PluginColumn):
-    """The raw scores of one plugin.
-
-    `failure` is how the plugin failed when it last ran, "" where it did not.
-    """
-
-    __slots__ = ("_cluster_plugin", "data", "failure", "plugin")
-
-    def __init__(
-        self, plugin: AnyScore, pod: Pod, snapshot: Snapshot, scratch: Scratch | None
-    ) -> None:
-        super().__init__(plugin.scope, snapshot, scratch)
-        self.plugin = plugin
-        self.data: Any = plugin.pre_score(pod, snapshot)
-        self.failure = ""
-        self._cluster_plugin = plugin if isinstance(plugin, ClusterScorePlugin) else None
-
-    def _version_now(self) -> Hashable:
-        plugin = self._cluster_plugin
-        if plugin is not None:
-            return plugin.score_version(self.data, self._snapshot)
-        return self.plugin.score_epoch(self._snapshot)
-
-    def _compute(self, rows: Int64s, values: Int64s) -> bool:
-        try:
-            self.plugin.score(self.data, self._snapshot, rows, values)
-        except ScoreError as error:
-            self.failure = str(error) or type(error).__name__
-            return False
-        self.failure = ""
-        return True
 
 
 class PluginColumns:

@@ -20,8 +20,8 @@ from services.framework.plugins.node_resources.arguments import (
 )
 from services.framework.profile import ALL, ExtensionPoint, PluginSet, PluginSetting, Profile
 from services.framework.runtime.diagnosis import Refused, fit_error_text
+from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.verdicts import FitError
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.node import Node

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from services.framework.runtime.diagnosis import fit_error_text, reason_counts
+from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.verdicts import FitError
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code
 from services.kube.pod import Pod

@@ -17,8 +17,8 @@ from services.framework.plugin import (
 from services.framework.plugins.in_tree import SERVED
 from services.framework.profile import PluginSetting, Profile
 from services.framework.runtime.diagnosis import pre_filter_outcome
+from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.verdicts import FitError
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status

@@ -6,9 +6,9 @@ lose their nomination. Nothing is changed here: the outcome says what should hap
 
 There are two ways to the same decision. The batch dry run (`FailedCycle.batch_dry_run`) judges all
 nodes at once by compiled kernels, and victims are selected for the picked node alone. It has often
-run before PostFilter: `FitError.key` needs its result to look up a kept refusal. Where there
-is no batch (see `preemption.batch_dry_run`), with extenders, which may narrow the candidates, and
-for `explain`, nodes are tried one after the other by `select_victims`. Both pick by
+run before PostFilter: `FitError.key_after_dry_run` needs its result to look up a kept refusal.
+Where there is no batch (see `preemption.batch_dry_run`), with extenders, which may narrow the
+candidates, and for `explain`, nodes are tried one after the other by `select_victims`. Both pick by
 `pick_one_node`; property tests hold the two equal.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/plugins/defaultpreemption/default_preemption.go,

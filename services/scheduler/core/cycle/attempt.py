@@ -4,8 +4,8 @@
 a node: PreFilter, the nominated node, Filter, extenders and, where several nodes are left,
 PreScore, Score and the host choice. Then the pod is assumed, and Reserve, Permit, PreBind and Bind
 run. Where no node fits, PostFilter may make room. Preemption begins before that: the key by which
-an equivalent pod's refusal is looked up (`FitError.key`) needs the batch dry run. Either way the
-attempt ends in a decision, with the steps that the queue receives.
+an equivalent pod's refusal is looked up (`FitError.key_after_dry_run`) needs the batch dry run.
+Either way the attempt ends in a decision, with the steps that the queue receives.
 
 Filters count nominated pods of equal or higher priority: on a node that has some, the pod must fit
 with them and without them. A pod that is nominated itself is tried on its node first, even where
@@ -30,7 +30,7 @@ handleSchedulingFailure.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -45,9 +45,10 @@ from services.framework.runtime.diagnosis import (
     refused_in_binding,
     refused_when_assumed,
 )
+from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework, NotBound
 from services.framework.runtime.guard import PluginFailed
-from services.framework.runtime.verdicts import CachedAttempt, FitError
+from services.framework.runtime.verdicts import CachedAttempt
 from services.framework.snapshot.catalog import NominatedPlace
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
@@ -123,7 +124,7 @@ CycleResult = Binding | FitError | NoNodesAvailable | CycleError | Refused
 class Attempt(NamedTuple):
     """A head and its pod, with the state that a decision may change and that an undo restores.
 
-    follows_from_class: whether the pod's refusal is that of every equivalent pod while nothing
+    shares_refusals: whether the pod's refusal is that of every equivalent pod while nothing
     changes. A pod that is nominated itself is decided again, and so is every pod under a user's
     PostFilter plugin, which may read more of a pod than what makes it equivalent.
     """
@@ -132,7 +133,7 @@ class Attempt(NamedTuple):
     pod: Pod
     nominated_before: NominatedPlace | None
     choice_mark: int
-    follows_from_class: bool
+    shares_refusals: bool
 
     def decided(
         self,
@@ -206,8 +207,8 @@ class Attempts:
                 choice_mark=mark,
             )
         cycle = self._cycles[pod.spec.scheduler_name]
-        follows = not (nominated or pod.nominated_node_name) and cycle.framework.follows_from_class
-        attempt = Attempt(head, pod, nominated, mark, follows)
+        shares = not (nominated or pod.nominated_node_name) and cycle.framework.refuses_by_class
+        attempt = Attempt(head, pod, nominated, mark, shares)
         try:
             decision = self._decide(attempt, cycle, pod, now_ns)
         except PluginFailed as error:
@@ -223,7 +224,7 @@ class Attempts:
             pod,
             attempt.head.attempts,
             recorder,
-            repeats=attempt.follows_from_class and self._keeps_refusals,
+            repeats=attempt.shares_refusals and self._keeps_refusals,
         )
         match result:
             case Binding():
@@ -288,16 +289,18 @@ class Attempts:
     ) -> Decision:
         """Run PostFilter, unless an equivalent pod was refused for the same reasons."""
         error.at_once = self._batch_dry_run
-        key = error.key(framework.preemptor, now_ns) if attempt.follows_from_class else None
-        refused = error.cached.alike(key)
+        key: Hashable = None
+        if attempt.shares_refusals:
+            key = error.key_after_dry_run(framework.preemptor, now_ns)
+        refused = error.cached.kept_refusal(key)
         if refused is None:
             tie_break = hashed_tie_break(
                 seed=self._seed, uid=pod.uid, attempt=attempt.head.attempts
             )
             outcome = framework.post_filter(pod, error, tie_break=tie_break, now_ns=now_ns)
             refused = error.diagnosis.refused(outcome)
-            if refused.nomination is None and not refused.freed and attempt.follows_from_class:
-                error.cached.keep(key, refused)
+            if refused.nomination is None and not refused.freed and attempt.shares_refusals:
+                error.cached.keep_refusal(key, refused)
         if framework.post_filters:
             recorder.phase("PostFilter")
         return self._give_back(attempt, framework, pod, refused, recorder.phases_ns)
@@ -376,7 +379,7 @@ class Cycle:
         refusal = cached.equivalence.pre_filter.refusal
         if ran or refusal is not None:
             recorder.phase("PreFilter")
-        refused = cached.unchanged() if repeats else None
+        refused = cached.refusal_if_unchanged() if repeats else None
         if refused is not None:
             return refused
         if refusal is not None:

@@ -16,8 +16,9 @@ from services.framework.plugin import PlannedClaims, Preemptor
 from services.framework.preemption.candidates import hashed_tie_break
 from services.framework.preemption.outcome import ExtenderError, PreemptionEvaluation
 from services.framework.runtime.diagnosis import NO_NODES_TEXT, fit_error_text
+from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.guard import PluginFailed
-from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt, FitError
+from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt
 from services.framework.status import Code, Status
 from services.kube.devices import FreedClaims
 from services.kube.pod import Pod

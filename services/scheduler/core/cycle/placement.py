@@ -17,7 +17,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt, NodeDryRun
+from services.framework.runtime.node_dry_run import NodeDryRun
+from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt
 from services.framework.status import Code, Status
 from services.kube.pod import Pod, PreemptionPolicy
 
@@ -70,7 +71,7 @@ def _refused_without(
     framework: Framework, cached: CachedAttempt, pod: Pod, row: int, victims: Sequence[Pod]
 ) -> Status | None:
     """Return why the pod does not fit even after `victims` and all terminating pods are removed."""
-    dry_run = NodeDryRun(pod, row, cached.equivalence, framework.snapshot)
+    dry_run = NodeDryRun(pod, row, cached.equivalence.dry_run_filters, framework.snapshot)
     for victim in victims:
         dry_run.remove(victim)
     refused = dry_run.refusal()

@@ -15,8 +15,9 @@ from services.framework.columns.kernels import Kernel
 from services.framework.preemption.batch_dry_run import BatchDryRun
 from services.framework.preemption.candidates import pick_one_node
 from services.framework.preemption.rules import V1_34
+from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.verdicts import NO_NODE, FitError
+from services.framework.runtime.verdicts import NO_NODE
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
