@@ -42,12 +42,12 @@ from replay.sessions import Services, open_services
 from replay.settings import SMALL_RECORDS, ReplaySettings
 from replay.world.ahead.look_ahead import LookAhead
 from replay.world.ahead.windows import UnforeseenRejectionError
-from replay.world.answers import AnswerError
 from replay.world.api.cluster import Cluster
 from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.usage import MEMORY
 from replay.world.loop.replay import Limits, Replay, ReplayEnd
+from replay.world.response_checks import ContractError
 from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -328,6 +328,7 @@ class _Attempt:
         )
         self._audit, self._not_audited = audit, not_audited
         self._ahead = LookAhead(self.replay, scheduler, opens_windows=recovery.opens_windows)
+        self.replay.send_through(self._ahead)
         restore(self.replay, point)
         if audit is not None and point.rounds:
             pods = self.replay.cluster.pods.values()
@@ -361,11 +362,11 @@ class _Attempt:
         limits = Limits(until_ns=self._settings.until_ns, progress=report)
         try:
             self.end = self.replay.run(_noting(records, self.header), limits)
-        except AnswerError as error:
+        except ContractError as error:
             raise self._with_place(error) from error
         self.delivery = self.recorder.close()
 
-    def _with_place(self, error: AnswerError) -> BackendError:
+    def _with_place(self, error: ContractError) -> BackendError:
         """Return the error of a response with its request, time, and pod or node."""
         services = self._services
         scheduler = services.scheduler

@@ -12,9 +12,8 @@ from typing import Any
 import orjson
 import pytest
 
-from replay import runner
+from replay.world.loop.replay import Replay
 from tests.e2e.commands import reprieve
-from tests.e2e.test_plain_loop import ClosedDoor
 from tests.torture.kill_traces import scaled_groups
 
 pytestmark = pytest.mark.e2e
@@ -445,7 +444,7 @@ def test_look_ahead_changes_no_decision(
 ) -> None:
     """Rounds that are sent ahead end at every scan."""
     folder, log = busy
-    monkeypatch.setattr(runner, "LookAhead", ClosedDoor)
+    monkeypatch.setattr(Replay, "send_through", lambda *_: None)
     assert scaled(folder, "plain") == log
 
 
@@ -478,7 +477,7 @@ def test_no_round_is_sent_ahead_of_a_scan_of_its_own_instant(
         arguments = ["nodes.csv", "pods.csv", "--openb-timed", "--autoscaler", "g.yaml", "-q"]
         reprieve(tmp_path, "replay", *arguments, "--run", name)
         logs.append((tmp_path / name / "decisions.jsonl").read_bytes())
-        monkeypatch.setattr(runner, "LookAhead", ClosedDoor)
+        monkeypatch.setattr(Replay, "send_through", lambda *_: None)
     assert logs[0] == logs[1]
     assert b'"step":"Deleted"' in logs[0]
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 
-from replay import runner
 from replay.backends.processes import EmbeddedServices
 from replay.generate.workload import GenerateOptions, generate
 from replay.runner import FinishedReplay
+from replay.world.loop.replay import Replay
 from replay.world.models import Models
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.time import SECOND_NS
@@ -30,16 +29,6 @@ WORKLOAD = GenerateOptions(
 )
 
 
-class ClosedDoor:
-    """Look-ahead that is not put between a replay and its scheduler."""
-
-    is_open = False
-    rounds_ahead = 0
-
-    def __init__(self, _replay: object, _scheduler: object, **_options: object) -> None:
-        self.ended: Counter[str] = Counter()
-
-
 def run_plainly(
     services: EmbeddedServices,
     records: Iterable[trace_pb2.Record],
@@ -49,7 +38,7 @@ def run_plainly(
 ) -> FinishedReplay:
     """Replay records without look-ahead."""
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(runner, "LookAhead", ClosedDoor)
+        patched.setattr(Replay, "send_through", lambda *_: None)
         return run(services, records, folder, seed=2, models=models, rules=rules)
 
 

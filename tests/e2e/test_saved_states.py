@@ -47,7 +47,7 @@ def test_every_state_of_a_replay_survives(
         services, options = made[-1]
         data = dump_parts(replay)
         restored = Replay(*services, **{**options, "cluster": Cluster()})
-        LookAhead(restored, services[0])
+        restored.send_through(LookAhead(restored, services[0]))
         restore_parts(restored, data)
         assert dump_parts(restored) == data
         position = dump(RecorderPosition, recorder.position())

@@ -20,7 +20,7 @@ from grpc_status import rpc_status
 from replay.backends.responses import ResponseError, checked
 from replay.backends.stream import describe, is_overdue, silent
 from replay.errors import BackendError
-from replay.world.answers import AnswerError
+from replay.world.response_checks import ContractError
 from reprieve.session.v1beta1 import session_pb2
 from services.rpc.parts import merged
 from services.rpc.timeouts import Timeouts
@@ -374,7 +374,7 @@ def _result(check: Check, client: ContractClient) -> CheckResult:
     result, why = PASSED, ""
     try:
         check.run(client)
-    except (CheckError, AnswerError, ResponseError) as error:
+    except (CheckError, ContractError, ResponseError) as error:
         result, why = FAILED, str(error)
     except (LookupError, ValueError) as error:
         result, why = FAILED, f"the response lacks an expected value: {error!r}"

@@ -18,7 +18,7 @@ from replay.conform.contract.checks import (
     only,
 )
 from replay.conform.contract.sessions import session_checks
-from replay.world.answers import check_results
+from replay.world.response_checks import check_results
 from reprieve.eviction.v1beta1 import eviction_pb2 as ev
 from reprieve.eviction.v1beta1 import eviction_service_pb2 as pb
 from reprieve.eviction.v1beta1 import eviction_service_pb2_grpc

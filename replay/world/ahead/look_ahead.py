@@ -1,8 +1,9 @@
 """Look-ahead: sends fewer messages to the scheduler. No decision depends on it.
 
-`LookAhead(replay, scheduler)` puts itself between a replay and its scheduler. The loop, the cluster
-and the controllers work without it, and then send each round at its own time
-(tests/e2e/test_plain_loop.py compares the decision logs). It does two things:
+`LookAhead(replay, scheduler)` stands between a replay and its scheduler, once the replay sends
+through it (`Replay.send_through`). The loop, the cluster and the controllers work without it, and
+then send each round at its own time (tests/e2e/test_plain_loop.py compares the decision logs). It
+does two things:
 
 **Events wait** (docs/decisions/0005). After a round the scheduler says which events cannot lead to
 a decision in its present state (`MayWait`). A round that holds nothing else is not sent; its events
@@ -29,10 +30,10 @@ from enum import IntEnum
 from typing import Protocol
 
 from replay.world.ahead.windows import Windows
-from replay.world.answers import check_window_continues
 from replay.world.api.pod_record import PodRecord
 from replay.world.loop.replay import Replay
 from replay.world.loop.rounds import EVENTS_PER_MESSAGE
+from replay.world.response_checks import check_window_continues
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1.scheduler_service_pb2 import Foreseen, RunRoundRequest
 
@@ -98,9 +99,6 @@ class LookAhead:
         self._urgency = None
         self._ahead = deque()
         self.rounds_ahead = 0
-        replay.stream.scheduler = self
-        replay.stream.may_wait = self.may_wait
-        replay.cluster.watch = self._watch
 
     @property
     def is_open(self) -> bool:
@@ -123,10 +121,10 @@ class LookAhead:
             and len(self._replay.cluster.events) < EVENTS_PER_MESSAGE
         )
 
-    def _watch(
+    def watch(
         self, event: scheduler_pb2.Event, pod: PodRecord | None, ends_nomination: bool
     ) -> None:
-        """Keep the urgency of the most urgent event that is not sent yet."""
+        """Keep the urgency of the most urgent event that is not sent yet; see `Cluster.watch`."""
         if self._urgency is not Urgency.NOW:
             urgency = _urgency(event, pod, ends_nomination=ends_nomination)
             if self._urgency is None or urgency > self._urgency:
@@ -153,7 +151,7 @@ class LookAhead:
     def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Return the outcomes of the first round whose outcomes were not returned yet.
 
-        Raises AnswerError.
+        Raises ContractError.
         """
         outcomes = self._scheduler.receive_outcomes()
         check_window_continues(outcomes, is_followed=bool(self._ahead))

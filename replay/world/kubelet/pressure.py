@@ -20,7 +20,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from replay.world.answers import check_results
 from replay.world.api.conditions import mark_pressure
 from replay.world.api.pod_record import PodRecord
 from replay.world.controller import Controller, Ending
@@ -33,6 +32,7 @@ from replay.world.kubelet.node_memory import NodeMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.usage import UsageProfiles
 from replay.world.models import OomKill
+from replay.world.response_checks import check_results
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
@@ -417,7 +417,7 @@ class NodePressure(Controller):
 def _apply(
     backend: EvictionBackend, operations: Sequence[eviction_service_pb2.Operation]
 ) -> Sequence[eviction_service_pb2.OperationResult]:
-    """Return the checked results of operations. Raises AnswerError."""
+    """Return the checked results of operations. Raises ContractError."""
     results = backend.apply(operations)
     check_results(results, operations)
     return results

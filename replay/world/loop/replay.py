@@ -30,6 +30,7 @@ from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
 from replay.world.loop.records import RecordSource
 from replay.world.loop.rounds import (
     EVENTS_PER_MESSAGE,
+    MessageSaver,
     Observer,
     PlacementAudit,
     RoundStream,
@@ -144,6 +145,11 @@ class Replay:
         self.now_ns = 0
         self.instants = 0
 
+    def send_through(self, scheduler: MessageSaver) -> None:
+        """Send rounds to a scheduler that stands before the first one, and sees all events."""
+        self.stream.send_through(scheduler)
+        self.cluster.watch = scheduler.watch
+
     @property
     def rounds(self) -> int:
         """Return the number of rounds so far."""
@@ -161,7 +167,7 @@ class Replay:
         """Replay the trace and return why the replay ended.
 
         `records` are those of the whole trace, also where the replay continues from a checkpoint.
-        Raises LoopError and AnswerError.
+        Raises LoopError and ContractError.
         """
         source = self.source
         source.read(records)

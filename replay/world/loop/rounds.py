@@ -5,8 +5,8 @@ arrive in several parts while the scheduler works on the next one. Neither chang
 events arrive in order before the first pod is taken, and the effects of an outcome belong to the
 next round.
 
-`LookAhead` (replay/world/ahead), where it is used, replaces `RoundStream.scheduler` and
-`RoundStream.may_wait` by its own.
+`LookAhead` (replay/world/ahead), where it is used, is the scheduler that it sends to, and says
+which rounds need not be sent (`RoundStream.send_through`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
-from replay.world.answers import SentObjects, check_outcomes
+from replay.world.api.pod_record import PodRecord
+from replay.world.response_checks import SentObjects, check_outcomes
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 EVENTS_PER_MESSAGE = 2000
@@ -30,6 +31,18 @@ class SchedulerBackend(Protocol):
 
     def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Return the outcomes of the first round sent whose outcomes were not returned yet."""
+
+
+class MessageSaver(SchedulerBackend, Protocol):
+    """A scheduler that is sent fewer messages than there are rounds."""
+
+    def watch(
+        self, event: scheduler_pb2.Event, pod: PodRecord | None, ends_nomination: bool
+    ) -> None:
+        """Note an event that is to be sent; see `Cluster.watch`."""
+
+    def may_wait(self) -> bool:
+        """Return whether everything that is not sent yet may be sent with a later round."""
 
 
 class Observer(Protocol):
@@ -61,7 +74,6 @@ class RoundStream:
     `sent` are the objects that the scheduler has been sent, by which its outcomes are checked. With
     `one_by_one` a round takes one pod at most, and pods that are left request another round.
 
-    `may_wait` returns whether everything that is not sent yet may be sent with a later round.
     `awaits_effects`: the last outcomes ended their round although pods are left, which see the
     outcomes' effects in the next one. `judged` receives the outcomes that `audit` finds invalid,
     before they are yielded. `has_refusals`: an answer that was not sent yet refuses an
@@ -106,6 +118,10 @@ class RoundStream:
         self.messages = 0
         self.last_events: Sequence[scheduler_pb2.Event] = ()
 
+    def send_through(self, scheduler: MessageSaver) -> None:
+        """Send to a scheduler that stands before the one given first."""
+        self.scheduler, self.may_wait = scheduler, scheduler.may_wait
+
     def begin(self, now_ns: int, number: int) -> None:
         """Begin round `number` of an instant."""
         self._at_ns, self._number = now_ns, number
@@ -137,7 +153,7 @@ class RoundStream:
     ) -> Iterator[scheduler_pb2.RoundOutcomes]:
         """Send the round's last events and yield its outcomes, part by part.
 
-        Raises AnswerError.
+        Raises ContractError.
         """
         self.count += 1
         self._send(self._round(events))

@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from replay.world.answers import AnswerError
 from replay.world.controller import Ending
 from replay.world.controllers.autoscaling import cluster_autoscaler
 from replay.world.controllers.autoscaling.cloud import Cloud
 from replay.world.controllers.autoscaling.cluster_autoscaler import ClusterAutoscaler
 from replay.world.controllers.autoscaling.node_groups import Autoscaling, NodeGroup
 from replay.world.models import Models
+from replay.world.response_checks import ContractError
 from reprieve.autoscaler.v1beta1 import autoscaler_pb2 as pb
 from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as service_pb
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2
@@ -174,7 +174,7 @@ def test_scans_that_would_be_the_same_are_left_out_until_something_changes() -> 
 
 def test_a_scan_left_out_before_its_own_time_is_refused() -> None:
     """The time until which scans are the same is after the one that says it."""
-    with pytest.raises(AnswerError, match="next_scan_time_ns"):
+    with pytest.raises(ContractError, match="next_scan_time_ns"):
         Cluster(same_until(10)).until(10 * S)
 
 
@@ -450,7 +450,7 @@ def test_an_answer_that_breaks_the_contract_is_refused() -> None:
     """Before anything of it is carried out."""
     for answer in (service_pb.ApplyResponse(), service_pb.ApplyResponse(call=pb.Call())):
         cluster = Cluster(answer)
-        with pytest.raises(AnswerError, match="the autoscaler returned an invalid response"):
+        with pytest.raises(ContractError, match="the autoscaler returned an invalid response"):
             cluster.until(10 * S)
 
 
@@ -458,7 +458,7 @@ def test_a_step_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     """An autoscaler that asks again and again would hold the replay."""
     monkeypatch.setattr(cluster_autoscaler, "CALLS_MAX", 5)
     cluster = Cluster(*[call(evict_pod=pb.EvictPod(namespace="d", name="x"))] * 10)
-    with pytest.raises(AnswerError, match="call: is call 6 of one step"):
+    with pytest.raises(ContractError, match="call: is call 6 of one step"):
         cluster.until(10 * S)
 
 

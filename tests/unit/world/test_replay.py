@@ -84,7 +84,7 @@ def play(
     models = Models(pod_gc_ns=0)
     replay = Replay(scheduler, None, models=models, sink=lambda _entry: None, observer=Silent())
     if looks_ahead:
-        LookAhead(replay, scheduler)
+        replay.send_through(LookAhead(replay, scheduler))
     end = replay.run(iter(records), Limits(until_ns=until_ns))
     return scheduler, replay, end
 

@@ -37,6 +37,8 @@ NOT_KEPT = {
     ("Windows", "_drafts"): "of the present window",
     ("Windows", "_planned"): "of the present window",
     ("Windows", "_names"): "of the present window",
+    ("RoundStream", "scheduler"): "who receives its messages, as the run is made",
+    ("RoundStream", "may_wait"): "the same",
     ("ControllerManager", "_acting"): "the controllers by their actions, as they are made",
     ("Workloads", "_pod_controllers"): "the other controllers, as they are made",
     ("PodLifecycle", "_specs"): "equal specs are made again when they are needed",
@@ -61,7 +63,7 @@ class _Silent:
 def _replay() -> Replay:
     silent: Any = _Silent()
     replay = Replay(silent, silent, models=Models(), sink=lambda _: None, observer=silent)
-    LookAhead(replay, silent)
+    replay.send_through(LookAhead(replay, silent))
     return replay
 
 

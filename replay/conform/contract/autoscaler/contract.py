@@ -14,7 +14,7 @@ from replay.conform.contract.autoscaler import (
     scale_down,
     scale_up,
 )
-from replay.conform.contract.autoscaler.answers import check_answer
+from replay.conform.contract.autoscaler.responses import check_answer
 from replay.conform.contract.autoscaler.small_cloud import (
     CREATING,
     change,

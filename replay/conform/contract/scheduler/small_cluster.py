@@ -7,7 +7,7 @@ from typing import Any
 
 from replay.conform.contract.checks import CheckError, ContractClient, only
 from replay.results.run.decision_log import one_by_one
-from replay.world.answers import check_outcomes, check_window_continues
+from replay.world.response_checks import check_outcomes, check_window_continues
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as pb

@@ -24,7 +24,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from replay.world.answers import AnswerError, check_autoscaler
 from replay.world.api.cluster import Changed, replicas
 from replay.world.api.node_health import ready_condition
 from replay.world.api.pod_record import PodRecord, controller_of
@@ -33,6 +32,7 @@ from replay.world.controllers.autoscaling.cloud import Cloud, CloudRefusal, prov
 from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.controllers.disruption import EvictionApi
 from replay.world.controllers.node_lifecycle import NodeLifecycle
+from replay.world.response_checks import ContractError, check_autoscaler
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind
 from reprieve.autoscaler.v1beta1 import autoscaler_pb2
@@ -243,7 +243,7 @@ class ClusterAutoscaler(Controller):
             calls += 1
             if calls > CALLS_MAX:
                 problem = f"is call {calls:,} of one step, which ends after {CALLS_MAX:,} at most"
-                raise AnswerError("autoscaler", "call", problem, time_ns=now_ns)
+                raise ContractError("autoscaler", "call", problem, time_ns=now_ns)
             outcome = self._carry_out(now_ns, answer.call)
             answer = self._backend.apply(
                 list(self._changes()), service_pb2.Step(time_ns=now_ns, outcome=outcome)

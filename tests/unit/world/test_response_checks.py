@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from replay.world.answers import AnswerError, check_outcomes, check_results
+from replay.world.response_checks import ContractError, check_outcomes, check_results
 from reprieve.eviction.v1beta1 import eviction_service_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from tests.required_fields import incomplete
@@ -31,7 +31,7 @@ class Everything:
 
 def refused_field(outcomes: Any) -> str:
     """Return the field for which outcomes are refused."""
-    with pytest.raises(AnswerError) as caught:
+    with pytest.raises(ContractError) as caught:
         check_outcomes(outcomes, 1, Everything())
     assert caught.value.problem == "is required"
     return caught.value.field
@@ -65,7 +65,7 @@ def test_a_missing_field_is_reported_with_its_pod() -> None:
         outcome = outcomes.outcomes.add(time_ns=1, attempts=1)
         outcome.pop.uid, outcome.pop.cycle = uid, 1
         outcome.bind.node_name = "n" if uid == "uid-a" else ""
-    with pytest.raises(AnswerError) as caught:
+    with pytest.raises(ContractError) as caught:
         check_outcomes(outcomes, 1, Everything())
     error = caught.value
     assert (error.field, error.pod_uid) == ("outcomes[1].bind.node_name", "uid-b")
@@ -76,6 +76,6 @@ def test_every_required_field_of_results() -> None:
     operation = eviction_service_pb2.Operation()
     operation.step.node_name = "n"
     for path, result in incomplete(eviction_service_pb2.OperationResult.DESCRIPTOR):
-        with pytest.raises(AnswerError) as caught:
+        with pytest.raises(ContractError) as caught:
             check_results([result], [operation])  # type: ignore[list-item] # a result's descriptor
         assert (caught.value.field, caught.value.problem) == (f"results[0].{path}", "is required")

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from replay.conform.contract.checks import CheckError
-from replay.world.answers import check_autoscaler
+from replay.world.response_checks import check_autoscaler
 from reprieve.autoscaler.v1beta1 import autoscaler_pb2 as pb
 from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as service_pb
 
@@ -52,7 +52,7 @@ def check_answer(
 ) -> None:
     """Check an answer to the last one of the requests in `sent`.
 
-    Raises CheckError or AnswerError.
+    Raises CheckError or ContractError.
     """
     received = _Sent()
     for earlier in sent:

@@ -39,7 +39,7 @@ _COUNTS_OF_EVICTION = (
 )
 
 
-class AnswerError(RuntimeError):
+class ContractError(RuntimeError):
     """A response that breaks the contract; `field` is the path of the invalid field.
 
     time_ns: the time of the round or step that it answers, None if it has none. pod_uid, node_name:
@@ -83,7 +83,7 @@ class SentObjects(Protocol):
 
 
 def check_outcomes(outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: SentObjects) -> None:
-    """Check a scheduler's response to the round at `at_ns`. Raises AnswerError."""
+    """Check a scheduler's response to the round at `at_ns`. Raises ContractError."""
     place: int | None = None
     try:
         for place, outcome in enumerate(outcomes.outcomes):  # noqa: B007 - for the error's path
@@ -102,16 +102,16 @@ def check_outcomes(outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: Sent
     except _InvalidFieldError as error:
         path = error.path if place is None else f"outcomes[{place}].{error.path}"
         uid = "" if place is None else outcomes.outcomes[place].pop.uid
-        raise AnswerError("scheduler", path, str(error), time_ns=at_ns, pod_uid=uid) from None
+        raise ContractError("scheduler", path, str(error), time_ns=at_ns, pod_uid=uid) from None
 
 
 def check_window_continues(outcomes: scheduler_pb2.RoundOutcomes, *, is_followed: bool) -> None:
-    """Check that a response announces another round only where one was sent. Raises AnswerError.
+    """Check that a response announces another round only where one was sent. Raises ContractError.
 
     `is_followed`: another round of the same window was sent.
     """
     if outcomes.window_continues and not is_followed:
-        raise AnswerError(
+        raise ContractError(
             "scheduler", "window_continues", "is set, but no round of a window follows"
         )
 
@@ -120,7 +120,7 @@ def check_results(
     results: Sequence[eviction_service_pb2.OperationResult],
     operations: Sequence[eviction_service_pb2.Operation],
 ) -> None:
-    """Check an eviction service's results of operations. Raises AnswerError."""
+    """Check an eviction service's results of operations. Raises ContractError."""
     expecting = [
         operation for operation in operations if operation.WhichOneof("operation") != "remove_node"
     ]
@@ -135,13 +135,15 @@ def check_results(
                 raise _InvalidFieldError(f"results[{index}].{path}", PROBLEM)
             _within(f"results[{index}]", _result, result, operation)
     except _InvalidFieldError as error:
-        raise AnswerError("eviction service", error.path, str(error), node_name=node_name) from None
+        raise ContractError(
+            "eviction service", error.path, str(error), node_name=node_name
+        ) from None
 
 
 def check_autoscaler(
     answer: autoscaler_service_pb2.ApplyResponse, step: autoscaler_service_pb2.Step
 ) -> None:
-    """Check the result of an autoscaler's step; `step` is its request. Raises AnswerError."""
+    """Check the result of an autoscaler's step; `step` is its request. Raises ContractError."""
     try:
         if path := missing(answer):
             raise _InvalidFieldError(path, PROBLEM)
@@ -157,7 +159,7 @@ def check_autoscaler(
             problem = f"{answer.next_scan_time_ns} is not after the step's {step.time_ns}"
             raise _InvalidFieldError("next_scan_time_ns", problem)
     except _InvalidFieldError as error:
-        raise AnswerError("autoscaler", error.path, str(error), time_ns=step.time_ns) from None
+        raise ContractError("autoscaler", error.path, str(error), time_ns=step.time_ns) from None
 
 
 def _within(path: str, check: Callable[..., None], *arguments: object) -> None:
