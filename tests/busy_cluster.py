@@ -64,6 +64,7 @@ def everything_under_way(chance: random.Random, folder: Path) -> list[str]:
         *("--usage", "app=hungry memory 1Gi+4Gi/m"),
         *("--set", "evictionHard.memory.available=2Gi"),
         *("--model", f"budget-delay={seconds}s"),
+        *("--model", f"preemption-delay={seconds}s"),
         *("--model", f"ready-delay={chance.choice((5, 20))}s"),
         *("--model", "start-delay=2s", "--model", "shutdown=12s", "--model", "image-pull=3s"),
         *("--model", "service-time=50s", "--model", "node-grace=20s"),

@@ -26,6 +26,7 @@ from replay.results.tables.query import Row, RunTables
 
 UNTRIED = "its first attempt"
 ROOM = "the end of victims"
+DELETIONS = "the deletion of victims"
 UNDONE = "a binding that was refused"
 _PARTS = """
 WITH waits AS (
@@ -33,14 +34,27 @@ WITH waits AS (
         coalesce(scheduled_ns, ended_ns, removed_ns, $end) AS until_ns, scheduled_ns, node_name
     FROM pods WHERE waiting_since_ns IS NOT NULL AND {chosen}
 ),
-marks AS (
-    SELECT uid, since_ns AS from_ns, 0 AS sequence, NULL AS attempt, NULL AS message,
-        NULL AS nominated_node, NULL AS victims, NULL AS refused
-    FROM waits
-    UNION ALL
+tried AS (
     SELECT uid, at_ns, sequence, attempt, message, nominated_node, victims, refused
     FROM attempts WHERE (result <> 'Scheduled' OR refused IS NOT NULL)
         AND uid IN (SELECT uid FROM waits)
+),
+deleted AS (
+    SELECT tried.uid, min(victim.at_ns) AS at_ns, min(victim.sequence) AS sequence, tried.attempt,
+        tried.nominated_node, tried.victims, tried.sequence AS decided
+    FROM preemptions AS victim ASOF JOIN tried
+        ON victim.by_uid = tried.uid AND victim.sequence > tried.sequence
+    WHERE victim.at_ns > tried.at_ns AND tried.nominated_node IS NOT NULL
+    GROUP BY ALL
+),
+marks AS (
+    SELECT uid, since_ns AS from_ns, 0 AS sequence, NULL AS attempt, NULL AS message,
+        NULL AS nominated_node, NULL AS victims, NULL AS refused, false AS runs
+    FROM waits
+    UNION ALL
+    SELECT *, sequence IN (SELECT decided FROM deleted) FROM tried
+    UNION ALL
+    SELECT uid, at_ns, sequence, attempt, NULL, nominated_node, victims, NULL, false FROM deleted
 ),
 parts AS (
     SELECT *, lead(from_ns) OVER (PARTITION BY uid ORDER BY from_ns, sequence) AS next_ns FROM marks
@@ -52,7 +66,7 @@ _OF_PODS = (
 SELECT waits.namespace || '/' || waits.name, uid, since_ns, until_ns, scheduled_ns IS NOT NULL,
     node_name, greatest(from_ns, since_ns) AS began_ns,
     least(coalesce(next_ns, until_ns), until_ns) AS ended_ns, attempt, message, nominated_node,
-    victims, refused
+    victims, refused, runs
 FROM waits JOIN parts USING (uid)
 ORDER BY since_ns, uid, began_ns, sequence
 """
@@ -72,7 +86,7 @@ ranked AS (
     ORDER BY total_ns DESC, workload_kind, namespace, workload_name LIMIT $limit
 )
 SELECT workload_kind || ' ' || namespace || '/' || workload_name AS key, total_ns, message,
-    nominated_node IS NOT NULL, refused IS NOT NULL, attempt IS NULL, sum(length_ns),
+    nominated_node IS NOT NULL, refused IS NOT NULL, attempt IS NULL, runs, sum(length_ns),
     list(DISTINCT uid)
 FROM lengths JOIN ranked USING (workload_kind, namespace, workload_name)
 WHERE length_ns > 0
@@ -88,7 +102,7 @@ class WaitPart:
 
     cause: what the pod waited for, in a few words. details: all reasons of the first of them, each
     with the number of nodes that it refused (0: the pod on all of them); or the node where victims
-    end, with their number.
+    end or are to be deleted, with their number.
     """
 
     from_ns: int
@@ -264,7 +278,7 @@ def _with_nodes(run: RunDirectory, tables: RunTables, waits: Waits, top: int) ->
     if pod.node:
         changes = changes_before(run, pod.node, pod.tried_ns, pod.until_ns, top)
         waits = replace(waits, changes=changes)
-    refused = [part for part in pod.parts if part.cause not in {UNTRIED, ROOM, UNDONE}]
+    refused = [part for part in pod.parts if part.cause not in {UNTRIED, ROOM, DELETIONS, UNDONE}]
     if not refused:
         return waits
     longest = max(refused, key=lambda part: part.length_ns)
@@ -281,7 +295,7 @@ SELECT uid, coalesce(workload_kind || ' ' || namespace || '/' || workload_name,
 
 def _pod_wait(pod: tuple[Any, ...], rows: Iterable[tuple[Any, ...]], end_ns: int) -> PodWait:
     key, uid, since_ns, until_ns, is_bound, node = pod
-    parts = [_part(*row[6:]) for row in rows]
+    parts = [_part(row[6:8], *row[8:]) for row in rows]
     return PodWait(
         key=key,
         uid=uid,
@@ -295,41 +309,48 @@ def _pod_wait(pod: tuple[Any, ...], rows: Iterable[tuple[Any, ...]], end_ns: int
 
 
 def _part(
-    from_ns: int,
-    until_ns: int,
+    times_ns: tuple[int, int],
     attempt: int | None,
     message: str | None,
     nominated: str | None,
     victims: int | None,
     refused: str | None,
+    runs: bool,
 ) -> WaitPart:
     cause, details = cause_of(
         message, is_nominated=nominated is not None, is_undone=refused is not None,
-        is_untried=attempt is None,
+        is_untried=attempt is None, runs=runs,
     )  # fmt: skip
-    if cause == ROOM:
+    if cause in {ROOM, DELETIONS}:
         details = ((f"{nominated}", victims or 0),)
     elif cause == UNDONE:
         details = ((f"{refused}", 0),)
     attempts = () if attempt is None else (attempt,)
+    from_ns, until_ns = times_ns
     return WaitPart(
         from_ns=from_ns, until_ns=until_ns, cause=cause, details=details, attempts=attempts
     )
 
 
 def cause_of(
-    message: str | None, *, is_nominated: bool, is_undone: bool, is_untried: bool
+    message: str | None,
+    *,
+    is_nominated: bool,
+    is_undone: bool,
+    is_untried: bool,
+    runs: bool = False,
 ) -> tuple[str, tuple[tuple[str, int], ...]]:
     """Return what a pod waits for after an attempt, and all reasons with their numbers of nodes.
 
-    After a refusal that are the reasons which refused at least half as many nodes as the first one.
+    `runs`: the deletions of its preemption have not reached the API server yet. After a refusal
+    those are the reasons which refused at least half as many nodes as the first one.
     """
     if is_untried:
         return UNTRIED, ()
     if is_undone:
         return UNDONE, ()
     if is_nominated:
-        return ROOM, ()
+        return DELETIONS if runs else ROOM, ()
     reasons = sorted(
         counted_reasons((message or "").partition(PREEMPTION_MARK)[0]),
         key=lambda reason: (-reason[1], reason[0]),
@@ -370,9 +391,13 @@ def workloads_that_waited(
     waits: dict[str, WorkloadWait] = {}
     values = {"end": end_ns, "limit": limit}
     for row in rows(_OF_WORKLOADS.format(chosen="true"), values):
-        key, _, message, is_nominated, is_undone, is_untried, length_ns, uids = row
+        key, _, message, is_nominated, is_undone, is_untried, runs, length_ns, uids = row
         cause, _ = cause_of(
-            message, is_nominated=is_nominated, is_undone=is_undone, is_untried=is_untried
+            message,
+            is_nominated=is_nominated,
+            is_undone=is_undone,
+            is_untried=is_untried,
+            runs=runs,
         )
         workload = waits.setdefault(key, WorkloadWait(key=key))
         workload.by_cause[cause] += int(length_ns)

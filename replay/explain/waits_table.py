@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from replay.explain.waits import ROOM, PodWait, WaitPart, Waits
+from replay.explain.waits import DELETIONS, ROOM, PodWait, WaitPart, Waits
 from replay.results.durations import simulated
 from replay.results.summary.table import escape, print_rows, right_aligned
 from services.kube.quantity import Format, Quantity
@@ -125,7 +125,7 @@ def _numbers(attempts: Sequence[int]) -> str:
 
 def _found(part: WaitPart) -> str:
     """Return the reasons of the first attempt of a part, each with its number of nodes."""
-    if part.cause == ROOM:
+    if part.cause in {ROOM, DELETIONS}:
         ((node, victims),) = part.details
         return f"{counted(victims, 'victim')} on {node}"
     return ", ".join(f"{nodes:,} {reason}" if nodes else reason for reason, nodes in part.details)

@@ -201,7 +201,9 @@ class Journal:
             nominated.victims.extend(victims)
         self._sink(entry)
 
-    def preempted(self, now_ns: int, victim: PodRecord, by: PodRecord, *, violates: bool) -> None:
+    def preempted(
+        self, now_ns: int, victim: PodRecord, by: meta_pb2.ObjectReference, *, violates: bool
+    ) -> None:
         """Record the deletion of a victim; `violates`: its budget did not allow it."""
         entry = self._preempted(now_ns, victim.object_ref(), by, victim.node_name, CARRIED_OUT)
         entry.observed.preempted.violates_budget = violates
@@ -211,7 +213,7 @@ class Journal:
         self,
         now_ns: int,
         victim: meta_pb2.ObjectReference,
-        by: PodRecord,
+        by: meta_pb2.ObjectReference,
         node_name: str,
         refusal: Refusal,
     ) -> None:
@@ -222,12 +224,12 @@ class Journal:
         self,
         now_ns: int,
         victim: meta_pb2.ObjectReference,
-        by: PodRecord,
+        by: meta_pb2.ObjectReference,
         node_name: str,
         refusal: Refusal,
     ) -> trace_pb2.Decision:
         entry = self._entry(now_ns, victim, refusal)
-        entry.observed.preempted.by.CopyFrom(by.object_ref())
+        entry.observed.preempted.by.CopyFrom(by)
         entry.observed.preempted.node_name = node_name
         return entry
 

@@ -48,6 +48,7 @@ class Models:
     recorded_budget_status: use the recorded status of PodDisruptionBudgets in place of the
         disruption controller's.
     budget_delay_ns: from a change of a pod to the status of its PodDisruptionBudgets.
+    preemption_delay_ns: from the decision to preempt to the deletion of the victims.
     node_grace_ns: from a node's last report until it counts as unreachable.
     toleration_s: how long a pod without tolerations of its own stays on a node that is not ready or
         unreachable, s. None: the taint manager evicts no pods.
@@ -70,6 +71,7 @@ class Models:
     oom_kill: OomKill = OomKill.KUBELET
     recorded_budget_status: bool = False
     budget_delay_ns: int = 0
+    preemption_delay_ns: int = 0
     node_grace_ns: int = 50 * SECOND_NS
     toleration_s: int | None = 300
     pod_gc_ns: int = 60 * SECOND_NS
@@ -195,6 +197,13 @@ _MODELS = (
         "from a change of a pod to the status of its PodDisruptionBudgets, which preemption reads",
         "assumed; upstream's disruption controller and scheduler run side by side",
         when_off="each attempt reads the status of its moment",
+    ),
+    _time(
+        "preemption-delay",
+        "from the decision to preempt to the deletion of the victims; the preemptor is not tried "
+        "again meanwhile",
+        "assumed; kubernetes v1.33 and later delete victims beside the scheduling cycles",
+        when_off="victims are deleted with the decision",
     ),
     _time(
         "node-grace",

@@ -35,6 +35,7 @@ class ActionKind(Enum):
     MEMORY = "a pod's memory may exceed a limit"
     NODE_MEMORY = "the memory of a node's pods may exceed a limit"
     CYCLE = "a scheduling cycle, or a binding, ends"
+    PREEMPTION = "the deletions of a preemption reach the API server"
     TAINT = "a pod's toleration of its node's taints ends"
     DRAIN = "the drain of a node begins or goes on"
     UNCORDON = "a drained node is uncordoned"

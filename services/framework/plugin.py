@@ -298,6 +298,12 @@ class Preemptor(PostFilterPlugin, ABC):
     ) -> PreemptionEvaluation:
         """Decide as `post_filter` does, node by node, and return all that was found."""
 
+    def preemption_began(self, pod: Pod) -> None:
+        """Receive a pod whose nomination is not answered yet, although time goes on."""
+
+    def preemption_ended(self, pod: Pod) -> None:
+        """Receive a pod whose victims' deletions were all requested, or one of them refused."""
+
 
 class Normalized(NamedTuple):
     """Scores of the nodes that fit, int64[n] each: raw, and on the scale 0 to 100."""

@@ -232,6 +232,10 @@ class Intake:
             for answer in brought.answers
             for step in self._core.answer(answer.pop, answer.refused)
         ]
+        if brought.changes:
+            since_ns = brought.changes[0].at_ns
+            held = self._core.time_goes_on()
+            operations += [self.encoder.operation(step, since_ns) for step in held]
         for timed in brought.changes:
             operations += self._take_change(timed)
         return Batch(self.encoder, operations)

@@ -15,6 +15,7 @@ from replay.kube.kinds import to_object
 from replay.results.run.decision_log import one_by_one
 from replay.runner import run_replay
 from replay.settings import ReplaySettings
+from replay.world.models import Models, with_values
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
@@ -99,8 +100,10 @@ def others(services: EmbeddedServices) -> Iterator[EmbeddedServices]:
         yield embedded
 
 
-def told(services: EmbeddedServices, tmp_path: Path, config: Config) -> list[scheduler_pb2.Round]:
-    """Return the rounds of a replay under that configuration."""
+def told(
+    services: EmbeddedServices, tmp_path: Path, config: Config, *texts: str
+) -> list[scheduler_pb2.Round]:
+    """Return the rounds of a replay under that configuration, with models."""
     settings = ReplaySettings(
         version="test",
         scheduler_address=services.addresses["scheduler"],
@@ -110,20 +113,25 @@ def told(services: EmbeddedServices, tmp_path: Path, config: Config) -> list[sch
         no_eviction=True,
         run_path=tmp_path / "run",
         sampling=NO_SPANS,
-    )
+    ).assuming(with_values(Models(), texts))
     finished = run_replay(
         settings, lambda: generate(WORKLOAD), lambda _now_ns, _cluster, _tally: None
     )
     return list(finished.run.rounds())
 
 
-@pytest.mark.parametrize("name", ["v1.34", "v1.16"])
+@pytest.mark.parametrize(
+    ("name", "delay"), [("v1.34", "off"), ("v1.34", "5s"), ("v1.16", "off"), ("v1.16", "5s")]
+)
 def test_a_session_restored_between_any_two_rounds_decides_the_same(
-    services: EmbeddedServices, tmp_path: Path, name: str
+    services: EmbeddedServices, tmp_path: Path, name: str, delay: str
 ) -> None:
-    """Restored before each round, with decisions in flight, a session says the same bytes."""
+    """Restored before each round, with decisions in flight, a session says the same bytes.
+
+    With a delay of preemptions, preemptors are gated meanwhile.
+    """
     config = CONFIGS[name]
-    rounds = told(services, tmp_path, config)
+    rounds = told(services, tmp_path, config, f"preemption-delay={delay}")
     address = services.addresses["scheduler"]
     whole, moved = Talker(address, config), Talker(address, config)
     in_flight = nominated = 0

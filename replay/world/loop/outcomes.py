@@ -1,27 +1,24 @@
 """Carries out the scheduler's outcomes, and reports to it which of them were refused.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, handleSchedulingFailure, bindingCycle;
-framework/preemption/preemption.go, prepareCandidate; pkg/registry/core/pod/strategy.go,
-CheckGracefulDelete (a victim whose binding is under way has no node yet, and is removed at once).
+pkg/registry/core/pod/strategy.go, CheckGracefulDelete (a victim whose binding is under way has no
+node yet, and is removed at once).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from replay.world.api.conditions import mark_disrupted, set_pod_condition
-from replay.world.api.pod_record import PodRecord, object_ref
+from replay.world.api.conditions import set_pod_condition
+from replay.world.api.pod_record import PodRecord
 from replay.world.journal import Mistake, Refusal
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
-from replay.world.loop.refusals import MAY_CHANGE, RefusalRules, decided_twice
+from replay.world.loop.preemptions import PreemptionExecutor
+from replay.world.loop.refusals import RefusalRules, at_decision, decided_twice
 from replay.world.loop.rounds import InvalidOutcomes
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind
-from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.kube.pod import DEFAULT_SCHEDULER
-
-_PREEMPTING = "preempting to accommodate a higher priority pod"
 
 
 class OutcomeExecutor:
@@ -40,6 +37,7 @@ class OutcomeExecutor:
         self._journal = state.journal
         self._lifecycle = lifecycle
         self._rules = RefusalRules(state.cluster, costs.node_of_binding)
+        self.preemptions = PreemptionExecutor(state, lifecycle, self._rules)
         self._mistake: Mistake | None = None
         self.last_refusal = ""
         self._invalid = {}
@@ -57,6 +55,8 @@ class OutcomeExecutor:
         self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome], mistake: Mistake | None = None
     ) -> list[scheduler_pb2.Answer]:
         """Carry out outcomes in their order; return an answer to each, except refusals of pods.
+
+        A preemption that takes time is answered when it is carried out (`preemption_due`).
 
         `mistake` is that of outcomes which were decided at an earlier time (`mistake_of`), None for
         those of a response that has just arrived.
@@ -76,7 +76,8 @@ class OutcomeExecutor:
                 case "bind":
                     self._bind(now_ns, outcome, answer, repeated)
                 case "unschedulable":
-                    self._unschedulable(now_ns, outcome, answer, repeated)
+                    if not self._unschedulable(now_ns, outcome, answer, repeated):
+                        continue
                 case "failure":
                     self._failure(now_ns, outcome, repeated)
             answers.append(answer)
@@ -85,15 +86,15 @@ class OutcomeExecutor:
         self._journal.flush()
         return answers
 
+    def preemption_due(self, now_ns: int, key: str) -> list[scheduler_pb2.Answer]:
+        """Carry out the preemption that is due with a PREEMPTION action; return its answer."""
+        answers = [self.preemptions.due(now_ns, key)]
+        self._journal.flush()
+        return answers
+
     def mistake_of(self, outcome: scheduler_pb2.Outcome) -> Mistake:
         """Return the mistake of an outcome that is to be carried out later."""
         return self._rules.mistake(outcome)
-
-    def _judged(self, refusal: Refusal | None) -> Refusal | None:
-        """Return a refusal with its cause at the time of the decision."""
-        if refusal is None or self._mistake is None or refusal.cause not in MAY_CHANGE:
-            return refusal
-        return refusal._replace(cause=self._mistake)
 
     def _bind(
         self,
@@ -102,7 +103,7 @@ class OutcomeExecutor:
         answer: scheduler_pb2.Answer,
         repeated: Refusal | None,
     ) -> None:
-        refusal = repeated or self._judged(self._rules.binding(outcome))
+        refusal = repeated or at_decision(self._rules.binding(outcome), self._mistake)
         violations = self._violations(outcome)
         pod = self._cluster.pods.get(outcome.pop.uid)
         waited_ns = 0 if pod is None else pod.waited_ns(now_ns)
@@ -120,7 +121,7 @@ class OutcomeExecutor:
         if pod is None:
             self._cluster.assumed_pod_gone()
         if pod is not None or refusal.cause:
-            ref = self._named(outcome.pop.uid)
+            ref = self.preemptions.named(outcome.pop.uid)
             self._journal.scheduled(now_ns, ref, outcome, waited_ns=waited_ns, refusal=refusal)
 
     def _refusals(self, now_ns: int, refusals: scheduler_pb2.Refusals) -> None:
@@ -135,23 +136,24 @@ class OutcomeExecutor:
         outcome: scheduler_pb2.Outcome,
         answer: scheduler_pb2.Answer,
         repeated: Refusal | None,
-    ) -> None:
+    ) -> bool:
+        """Carry out a refusal; return whether its answer is complete."""
         verdict, uid, attempts = outcome.unschedulable, outcome.pop.uid, outcome.attempts
         nominated = _nominated(verdict)
         refusal = self._attempt_failed(
             now_ns, uid, attempts, "Unschedulable", verdict.message, nominated, repeated
         )
         if not verdict.HasField("preemption"):
-            return
+            return True
         if refusal is None:
-            pod, preemption = self._cluster.pods[uid], verdict.preemption
+            pod = self._cluster.pods[uid]
             if violations := self._violations(outcome):
-                node_name = preemption.node_name
+                node_name = verdict.preemption.node_name
                 self._journal.invalid(now_ns, pod, node_name, violations, is_preemption=True)
-            self._preempt(now_ns, pod, preemption, answer)
-            return
+            return self.preemptions.begin(now_ns, pod, outcome, answer, self._mistake)
         answer.refused = scheduler_pb2.REFUSAL_STAGE_NOMINATE
         answer.message = refusal.message
+        return True
 
     def _failure(
         self, now_ns: int, outcome: scheduler_pb2.Outcome, repeated: Refusal | None
@@ -173,13 +175,15 @@ class OutcomeExecutor:
         repeated: Refusal | None = None,
     ) -> Refusal | None:
         """Record a failed attempt; return why its status is not written, if it is not."""
-        refusal = repeated or self._judged(self._rules.attempt(uid))
+        refusal = repeated or at_decision(self._rules.attempt(uid), self._mistake)
         if refusal is None:
             pod = self._cluster.pods[uid]
             self._not_bound(now_ns, pod, attempts, reason, message, nominated)
         elif refusal.cause:
             failed = reason, message
-            self._journal.attempt_refused(now_ns, self._named(uid), attempts, failed, refusal)
+            self._journal.attempt_refused(
+                now_ns, self.preemptions.named(uid), attempts, failed, refusal
+            )
         return refusal
 
     def _not_bound(
@@ -205,70 +209,6 @@ class OutcomeExecutor:
             changed = True
         if changed:
             self._cluster.status_changed(now_ns, pod, nomination_ended=ended)
-
-    def _preempt(
-        self,
-        now_ns: int,
-        pod: PodRecord,
-        preemption: scheduler_pb2.Preemption,
-        answer: scheduler_pb2.Answer,
-    ) -> None:
-        victims = (self._named(victim.pod.uid, victim.pod) for victim in preemption.victims)
-        self._journal.nominated(now_ns, pod.object_ref(), preemption, victims)
-        if preemption.clears_last:
-            self._delete_victims(now_ns, pod, preemption, answer)
-        for ref in preemption.cleared_nominations:
-            self._clear_nomination(now_ns, ref)
-        if not preemption.clears_last:
-            self._delete_victims(now_ns, pod, preemption, answer)
-
-    def _named(
-        self, uid: str, named: meta_pb2.ObjectReference | None = None
-    ) -> meta_pb2.ObjectReference:
-        """Return a pod's reference for the log; `named` is used for a pod that was removed."""
-        pod = self._cluster.pods.get(uid)
-        if pod is not None:
-            return pod.object_ref()
-        return object_ref("Pod", named or meta_pb2.ObjectReference(uid=uid))
-
-    def _clear_nomination(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
-        other = self._cluster.pods.get(ref.uid)
-        if other is not None and other.message.status.nominated_node_name:
-            other.message.status.nominated_node_name = ""
-            self._journal.nominated(now_ns, other.object_ref(), None)
-            self._cluster.status_changed(now_ns, other, nomination_ended=True)
-
-    def _delete_victims(
-        self,
-        now_ns: int,
-        pod: PodRecord,
-        preemption: scheduler_pb2.Preemption,
-        answer: scheduler_pb2.Answer,
-    ) -> None:
-        """Delete victims that exist, in order, up to one whose deletion is refused."""
-        for victim in preemption.victims:
-            uid = victim.pod.uid
-            refusal = self._judged(self._rules.deletion(uid, preemption.node_name))
-            if refusal is None:
-                self._delete_victim(now_ns, self._cluster.pods[uid], pod)
-            elif refusal.cause:
-                ref = self._named(uid, victim.pod)
-                self._journal.deletion_refused(now_ns, ref, pod, preemption.node_name, refusal)
-                answer.refused = scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM
-                answer.message = refusal.message
-                answer.victim.CopyFrom(victim.pod)
-                return
-
-    def _delete_victim(self, now_ns: int, victim: PodRecord, preemptor: PodRecord) -> None:
-        """Mark and delete a victim, unless it is terminating already."""
-        if victim.is_terminating:
-            return
-        scheduler_name = preemptor.message.spec.scheduler_name or DEFAULT_SCHEDULER
-        why = f"{scheduler_name}: {_PREEMPTING}"
-        mark_disrupted(victim.message.status, now_ns, "PreemptionByScheduler", why)
-        violates = self._cluster.preempted(victim)
-        self._journal.preempted(now_ns, victim, preemptor, violates=violates)
-        self._lifecycle.delete(now_ns, victim, None, "preempted")
 
 
 def _nominated(verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure) -> str | None:

@@ -104,6 +104,16 @@ class RefusalRules:
         return Refusal(message, Mistake.NONE if is_unsent else cause)
 
 
+def at_decision(refusal: Refusal | None, mistake: Mistake | None) -> Refusal | None:
+    """Return a refusal with its cause at the time of the decision.
+
+    `mistake` is that of a decision which is carried out later, None where it has just been made.
+    """
+    if refusal is None or mistake is None or refusal.cause not in MAY_CHANGE:
+        return refusal
+    return refusal._replace(cause=mistake)
+
+
 def _assigned(pod: PodRecord) -> Refusal:
     message = f"pod {pod.message.metadata.name} is already assigned to node {pod.node_name!r}"
     return Refusal(message, Mistake.ASSIGNED_POD)

@@ -274,7 +274,9 @@ class Replay:
         self, now_ns: int, outcomes: Iterable[scheduler_pb2.Outcome], mistake: Mistake | None = None
     ) -> None:
         """Carry out outcomes; the next round answers them, before its first event."""
-        answers = self._outcomes.apply(now_ns, outcomes, mistake)
+        self._answer(now_ns, self._outcomes.apply(now_ns, outcomes, mistake))
+
+    def _answer(self, now_ns: int, answers: Sequence[scheduler_pb2.Answer]) -> None:
         waiting = self.cluster.events[:1]
         self.stream.add_answers(waiting[0].time_ns if waiting else now_ns, answers)
 
@@ -295,6 +297,8 @@ class Replay:
     def _act(self, now_ns: int, action: Action) -> None:
         if action.kind is ActionKind.CYCLE:
             self._apply(now_ns, *self._costs.due(action.key))
+        elif action.kind is ActionKind.PREEMPTION:
+            self._answer(now_ns, self._outcomes.preemption_due(now_ns, action.key))
         else:
             self.controllers.act(now_ns, action)
 

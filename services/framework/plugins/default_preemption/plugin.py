@@ -51,6 +51,7 @@ from services.kube.pod import Pod, PreemptionPolicy
 
 NOT_HELPFUL = "Preemption is not helpful for scheduling"
 POLICY_NEVER = "not eligible due to preemptionPolicy=Never."
+PREEMPTION_RUNS = "waiting for the preemption for this pod to be finished"
 VICTIM_TERMINATING = "not eligible due to a terminating pod on the nominated node."
 
 
@@ -71,10 +72,26 @@ class DefaultPreemption(PreEnqueuePlugin, Preemptor):
         self.rules = rules
         self.sampling = sampling
         self.extenders = extenders
+        self._preempting: set[str] = set()
 
-    def pre_enqueue(self, pod: Pod) -> Status | None:  # noqa: ARG002 - no preemption runs meanwhile
-        """Let the pod in: a preemption is decided in the cycle, and not beside it."""
-        return None
+    def pre_enqueue(self, pod: Pod) -> Status | None:
+        """Hold a pod while the deletions of its victims are on their way.
+
+        Source: kubernetes v1.34 default_preemption.go, PreEnqueue; framework/preemption
+        /preemption.go, IsPodRunningPreemption.
+        """
+        if pod.uid not in self._preempting:
+            return None
+        code = Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+        return Status(code=code, plugin=self.name, reasons=(PREEMPTION_RUNS,))
+
+    def preemption_began(self, pod: Pod) -> None:
+        """Hold the pod from now on."""
+        self._preempting.add(pod.uid)
+
+    def preemption_ended(self, pod: Pod) -> None:
+        """Let the pod in again; the deletion of a victim is the event that moves it."""
+        self._preempting.discard(pod.uid)
 
     def post_filter(
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int

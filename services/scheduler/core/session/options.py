@@ -38,6 +38,7 @@ from services.scheduler.core.cycle.host_choice import (
 )
 from services.scheduler.core.decisions import Decision
 from services.scheduler.core.queueing.mirror import QueueTraits
+from services.scheduler.core.queueing.steps import PopId
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,7 +161,8 @@ class SchedulerState:
     """A scheduler's state between two rounds, beside its snapshot and its pods.
 
     `held_back` are pods that a gate keeps out of a queue without gates. `unanswered` decisions are
-    in the order in which they were made. `pending` are the UIDs of the pending pods, and whether
+    in the order in which they were made; `preempting` are those whose deletions are on their way
+    while time goes on. `pending` are the UIDs of the pending pods, and whether
     other pods may make each schedulable, as judged when it was added or last changed. `movable` are
     those that an event may move, and whether events of pods may. `plugins` are the states of
     stateful plugins, by scheduler name and plugin.
@@ -170,6 +172,7 @@ class SchedulerState:
     choice_mark: int
     held_back: tuple[str, ...]
     unanswered: tuple[Decision, ...]
+    preempting: tuple[PopId, ...]
     pending: tuple[tuple[str, bool], ...]
     movable: tuple[tuple[str, bool], ...]
     plugins: Mapping[str, Mapping[str, Plain]]

@@ -84,6 +84,7 @@ class Scheduler:
             extenders=self._extenders,
         )
         self._unanswered: dict[PopId, Decision] = {}
+        self._preempting: dict[PopId, None] = {}
         self._latest_cycle = 0
         gate_kinds = (cycle.framework.gate_kinds for cycle in self._cycles.values())
         self._gate_kinds = frozenset[str]().union(*gate_kinds)
@@ -224,11 +225,27 @@ class Scheduler:
                 self._framework(decision).post_bind(decision.bound_pod, decision.verdict.node_name)
                 return [Done(pop)]
             return self._binding_refused(decision)
-        nomination = decision.nomination
-        if stage is None or nomination is None or decision.pod is None:
-            return []
+        steps = self._preemption_ended(decision)
+        if stage is None:
+            return steps
         after = after_status_refused if stage is Stage.NOMINATE else after_deletion_refused
-        return list(self._after_refusal(after(self._options.rules.preemption), pop.uid))
+        return [*steps, *self._after_refusal(after(self._options.rules.preemption), pop.uid)]
+
+    def time_goes_on(self) -> list[QueueStep]:
+        """Hold the preemptors whose nominations are not answered before further events.
+
+        An answer before the next event means that the deletions took no time. Without it they run
+        beside the scheduling cycles, as upstream's do from v1.33 on, and what happens meanwhile
+        must not make the preemptor active, before it is known which room it will have.
+        Source: kubernetes v1.34 framework/preemption/preemption.go, prepareCandidateAsync, which
+        begins within the cycle.
+        """
+        steps: list[QueueStep] = []
+        for pop, decision in self._unanswered.items():
+            if decision.nomination is not None and pop not in self._preempting:
+                self._hold_preemptor(pop)
+                steps += self._gate_changed(pop.uid)
+        return steps
 
     # Queries
 
@@ -308,6 +325,7 @@ class Scheduler:
             choice_mark=self._choice.mark(),
             held_back=tuple(self._mirror.held),
             unanswered=self.unanswered(),
+            preempting=tuple(self._preempting),
             pending=tuple(self._pending.items()),
             movable=tuple(self._pending.movable()),
             plugins={
@@ -339,8 +357,37 @@ class Scheduler:
         self._choice.reset(state.choice_mark)
         self._mirror.hold(state.held_back)
         self._unanswered = {decision.head.pop: decision for decision in state.unanswered}
+        for pop in state.preempting:
+            self._hold_preemptor(pop)
 
     # Internals
+
+    def _hold_preemptor(self, pop: PopId) -> None:
+        decision = self._unanswered[pop]
+        preemptor = self._framework(decision).preemptor
+        if preemptor is not None:
+            self._preempting[pop] = None
+            preemptor.preemption_began(decision.bound_pod)
+
+    def _preemption_ended(self, decision: Decision) -> list[QueueStep]:
+        """Let a held preemptor in again.
+
+        Upstream opens the gate just before the last victim's deletion is requested, so that this
+        deletion moves the pod; the events of deletions follow the answer.
+        """
+        pop = decision.head.pop
+        preemptor = self._framework(decision).preemptor
+        if pop not in self._preempting or preemptor is None:
+            return []
+        del self._preempting[pop]
+        preemptor.preemption_ended(decision.bound_pod)
+        return self._gate_changed(pop.uid)
+
+    def _gate_changed(self, uid: str) -> list[QueueStep]:
+        """Return the steps for a pod whose gate has changed, unless it does not wait any more."""
+        pod = self.pods.get(uid)
+        return self._mirror.gate_changed(pod) if pod is not None and self._waits(pod) else []
+
     def _put_pending(self, pod: Pod) -> None:
         if not self._waits(pod):
             self._pending.drop(pod.uid)
