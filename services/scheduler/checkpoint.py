@@ -83,7 +83,7 @@ def session_to_json(
     session: SchedulerSession, queue: Sequence[session_pb2.CheckpointChunk]
 ) -> bytes:
     """Return a session between rounds as JSON."""
-    core, intake = session.core, session.intake
+    core, intake = session.scheduler, session.intake
     pods = Places(pod_to_message, core.pods.values())
     saved = SavedSession(
         config=session.config,
@@ -112,7 +112,7 @@ def fill(session: SchedulerSession, saved: SavedSession) -> None:
     Raises LookupError, TypeError, ValueError, AssertionError or a RefusalError if
     `saved` is not what session_to_json wrote.
     """
-    core, interner = session.core, session.intake.decoder.interner
+    core, interner = session.scheduler, session.intake.decoder.interner
     received = [pod_from_message(message, interner) for message in saved.pods]
     pods = [*received, *_versions(saved.versions, received, interner)]
     reading = Reading({Pod: pods.__getitem__, Decision: lambda plain: _decision(plain, reading)})
@@ -131,7 +131,7 @@ def _put_object(session: SchedulerSession, message: object_pb2.KubernetesObject)
     change = decode_object(message, session.intake.decoder.interner, "object")
     if not isinstance(change, PutObject):
         raise TypeError("a pod, node or budget among the other objects")
-    session.core.snapshot.catalog.put(change.value)
+    session.scheduler.snapshot.catalog.put(change.value)
     session.intake.keep(message)
 
 

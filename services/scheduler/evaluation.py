@@ -89,7 +89,7 @@ def _judged(scheduler: Scheduler, request: service_pb2.EvaluatePodRequest) -> Po
 
 def state_of(session: SchedulerSession, at_ns: int) -> scheduler_pb2.SchedulerState:
     """Return all that a session's scheduler holds; its queue's state is left out."""
-    core, state = session.core, scheduler_pb2.SchedulerState(time_ns=at_ns)
+    core, state = session.scheduler, scheduler_pb2.SchedulerState(time_ns=at_ns)
     snapshot = core.snapshot
     for row in snapshot.listed_rows():
         state.objects.add().node.CopyFrom(node_to_message(snapshot.node(row)))

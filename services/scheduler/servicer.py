@@ -219,7 +219,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         """Describe the metrics of the process; none where they are not counted."""
         if self._metrics is None:
             return ()
-        return self._metrics.collect(session.core.core for session in self._sessions)
+        return self._metrics.collect(session.core.scheduler for session in self._sessions)
 
     def _read(self, config: scheduler_pb2.SchedulerConfig) -> SchedulerConfiguration:
         return read_configuration(config, self._registry)
@@ -350,7 +350,7 @@ def _evaluated(
 ) -> scheduler_pb2.Evaluation:
     uid = request.pod.uid or request.new_pod.metadata.uid
     session.core.extenders.answers.begin(uid, request.attempt or 1)
-    return evaluation.evaluate_pod(session.core.core, request, session.at_ns)
+    return evaluation.evaluate_pod(session.core.scheduler, request, session.at_ns)
 
 
 def _shown(session: Session[SchedulerSession], file: SchedulerConfiguration) -> service_pb2.Session:
@@ -362,7 +362,7 @@ def _shown(session: Session[SchedulerSession], file: SchedulerConfiguration) -> 
         version=package_version(),
         implementation=IMPLEMENTATION,
         resumable=core.queue.resumable,
-        scheduler_names=core.core.scheduler_names,
+        scheduler_names=core.scheduler.scheduler_names,
         windows=not core.extenders.connected,
     )
 

@@ -84,14 +84,14 @@ class SchedulerSession:
     ) -> None:
         self.config = config
         self.extenders = extenders or SessionExtenders()
-        self.core = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
+        self.scheduler = Scheduler(options, registry=registry, stopwatch=perf_counter_ns)
         self.runner = DecisionRunner(blocks=bool(options.extenders))
         self.queue = queue
         # The queue, which is asked only where its answer does not follow from the last one.
-        self._foreseen_queue = ForeseenHeads(queue, self.core)
+        self._foreseen_queue = ForeseenHeads(queue, self.scheduler)
         self._traits = options.queue
         self._metrics = metrics
-        self.intake = Intake(self.core, queue=options.queue, limits=limits)
+        self.intake = Intake(self.scheduler, queue=options.queue, limits=limits)
         self.extenders.objects.pods = self.intake.messages
         self._batch_size = config.batch_size or BATCH_SIZE
         self.at_ns = -(2**63)
@@ -102,7 +102,9 @@ class SchedulerSession:
     @property
     def object_count(self) -> int:
         """The number of pods, nodes and other objects of the session."""
-        return len(self.intake.messages) + len(self.intake.others) + self.core.snapshot.row_count
+        return (
+            len(self.intake.messages) + len(self.intake.others) + self.scheduler.snapshot.row_count
+        )
 
     async def run(
         self,
@@ -162,7 +164,7 @@ class SchedulerSession:
         outcomes.more = bool(self._heads)
         if not outcomes.more:
             outcomes.awaits_effects = False
-            outcomes.may_wait = MAY_WAIT[self.core.may_wait()]
+            outcomes.may_wait = MAY_WAIT[self.scheduler.may_wait()]
         return outcomes
 
     def _must_answer(self, outcomes: scheduler_pb2.RoundOutcomes) -> bool:
@@ -181,10 +183,10 @@ class SchedulerSession:
                     partial(self._decide_with_answers, head, self.at_ns)
                 )
             else:
-                decision, answers = self.core.decide(head, self.at_ns), ()
+                decision, answers = self.scheduler.decide(head, self.at_ns), ()
             batch.add(decision, self.at_ns, perf_counter_ns() - began, answers)
             size += outcome_bytes(decision, answers)
-            if self.core.awaits_effects(decision):
+            if self.scheduler.awaits_effects(decision):
                 batch.awaited = decision
                 break
             if self.runner.is_due or size > _ANSWER_BYTES:
@@ -198,14 +200,14 @@ class SchedulerSession:
     ) -> tuple[Decision, Sequence[scheduler_pb2.ExtenderAnswer]]:
         answers = self.extenders.answers
         answers.begin(head.pop.uid, head.attempts)
-        return self.core.decide(head, now_ns), answers.recorded()
+        return self.scheduler.decide(head, now_ns), answers.recorded()
 
     async def _commit(self, batch: Batch, outcomes: scheduler_pb2.RoundOutcomes) -> int:
         """Commit a batch, write its outcomes, and return the number of pods that were tried."""
         answer = await self._foreseen_queue.commit(batch, self._batch_size)
         self._heads = answer.heads
         self._check_heads()
-        self.core.undo(answer.taken_back)
+        self.scheduler.undo(answer.taken_back)
         if answer.exchange_ns is not None:
             decided = len(batch.entries) + len(answer.taken_back)
             outcomes.phases.add(
@@ -226,7 +228,7 @@ class SchedulerSession:
         if self._traits.returns_deleted_pods:
             return
         for index, head in enumerate(self._heads):
-            if head.pop.uid not in self.core.pods:
+            if head.pop.uid not in self.scheduler.pods:
                 raise self.queue.answers_wrongly(
                     f"heads[{index}].pop.uid: {head.pop.uid!r}: no pod has this uid"
                 )

@@ -459,7 +459,7 @@ def test_an_error_in_a_session_breaks_that_session_alone(
             stub = made.stub()
             name, other = await created(stub), await created(stub)
             core = next(each.core for each in made.scheduler._sessions if each.name == name)
-            monkeypatch.setattr(core.core, "decide", lambda *_: 1 // 0)
+            monkeypatch.setattr(core.scheduler, "decide", lambda *_: 1 // 0)
             for code, text in (
                 (grpc.StatusCode.INTERNAL, "an internal error"),
                 (grpc.StatusCode.FAILED_PRECONDITION, "create a new one"),

@@ -117,6 +117,26 @@ def test_a_reason_is_shown_once_and_in_one_line(tmp_path: Path) -> None:
     assert all("from scheduler.rb:7" in why for why in whole)
 
 
+class Unnamed(ThreeMethods):
+    """Returns UNKNOWN for the stream that it does not serve, as Ruby's gRPC does."""
+
+    def StreamingRunRound(self, request: Any, context: Any) -> Any:  # noqa: N802, ARG002 - as above
+        """Answer no stream."""
+        context.abort(grpc.StatusCode.UNKNOWN, "Illegal arity of reply generator")
+
+
+def test_a_method_that_is_not_served_is_named_with_what_it_has_to_return(tmp_path: Path) -> None:
+    """And not only with the words of the service's library."""
+    with serving_scheduler(Unnamed()) as address:  # type: ignore[abstract] # as above
+        command = ("conform", "--contract", "scheduler", address, "-o", "json")
+        report = json.loads(reprieve(tmp_path, *command, code=DIFFERS).stdout)
+    [why] = [check["why"] for check in report["checks"] if check["rule"] == "S2"]
+    assert why == (
+        "StreamingRunRound returned UNKNOWN: Illegal arity of reply generator; "
+        "what is not served has to return UNIMPLEMENTED"
+    )
+
+
 class Exchanged(NamedTuple):
     """A unary call's request and its answer, which may be spoiled."""
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import grpc
 
+from replay.backends.stream import describe
 from replay.conform.contract.checks import (
     Check,
     CheckedSession,
@@ -52,12 +53,14 @@ def declares_what_it_implements(client: ContractClient) -> None:
     """Check that undeclared methods are UNIMPLEMENTED, and that calling them changes nothing."""
     session, story = client.session(), client.contract.story()
     session.send(story[0])
-    _is_served(session.state)
-    _is_served(lambda: list(client.call(f"Streaming{client.contract.method}", iter(()))))
-    serves = _is_served(session.checkpoint)
+    _is_served("GetState", session.state)
+    stream = f"Streaming{client.contract.method}"
+    _is_served(stream, lambda: list(client.call(stream, iter(()))))
+    serves = _is_served("CheckpointSession", session.checkpoint)
     expect("Session.resumable", session.opened.resumable, wanted=serves)
     if not serves:
-        expect("RestoreSession is served", _is_served(lambda: session.restored([])), wanted=False)
+        restores = _is_served("RestoreSession", lambda: session.restored([]))
+        expect("RestoreSession is served", restores, wanted=False)
     session.send(story[1])
 
 
@@ -208,12 +211,16 @@ def _resumable(client: ContractClient) -> CheckedSession:
     return session
 
 
-def _is_served(call: Callable[[], object]) -> bool:
+def _is_served(method: str, call: Callable[[], object]) -> bool:
     try:
         call()
     except grpc.RpcError as error:
-        if isinstance(error, grpc.Call) and error.code() is grpc.StatusCode.UNIMPLEMENTED:
+        status = error.code() if isinstance(error, grpc.Call) else None
+        if status is grpc.StatusCode.UNIMPLEMENTED:
             return False
+        if status is grpc.StatusCode.UNKNOWN:
+            text = f"{method} returned {describe(error)}"
+            raise CheckError(f"{text}; what is not served has to return UNIMPLEMENTED") from error
         raise
     return True
 

@@ -248,7 +248,7 @@ def test_refusals_that_the_queue_did_not_accept_are_decided_again() -> None:
     assert [len(each.verdicts) for each in committed] == [1, 1]
     fit = [["NodeResourcesFit"]]
     assert queue.given_back == [(1, uids, fit), (2, uids[1:], fit)]
-    assert not session.core.unanswered()
+    assert not session.scheduler.unanswered()
 
 
 def test_the_names_of_resources_in_a_session_are_limited() -> None:
