@@ -38,6 +38,7 @@ _COMMANDS = {
     "models": "List the assumptions for what a trace does not have.",
     "compare": "Compare two runs: where they diverge, and why.",
     "sweep": "Replay a trace at every point of a grid.",
+    "seek": "Find the values up to which checks hold, and the proof.",
     "explain": "Explain why a pod was bound, refused or is pending.",
     "generate": "Write a seeded synthetic workload.",
     "convert": "Convert a trace to the native format.",

@@ -66,13 +66,18 @@ _OF_PRIORITY = "SELECT name, t, d FROM ({deltas}) WHERE name = '{priority}'"
 
 
 def compared_page(compared: Compared) -> str:
-    """Return the page. The tables of both runs are built first where they are missing.
+    """Return the page. Raises as `compared_sections`."""
+    return page(_head(compared), compared_sections(compared))
+
+
+def compared_sections(compared: Compared) -> list[ReportSection]:
+    """Return the sections. The tables of both runs are built first where they are missing.
 
     Raises RunError if a run cannot be read.
     """
     with RunTables(compared.run_a) as tables_a, RunTables(compared.run_b) as tables_b:
         sides = Sides(A=open_source(tables_a), B=open_source(tables_b))
-        sections = [
+        return [
             _inputs(compared),
             _divergence(compared),
             _workloads(compared),
@@ -84,7 +89,6 @@ def compared_page(compared: Compared) -> str:
             _utilisation(sides),
             _nodes(sides),
         ]
-    return page(_head(compared), sections)
 
 
 def _head(compared: Compared) -> ReportHead:

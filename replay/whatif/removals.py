@@ -49,7 +49,7 @@ def removals(
         ]
         by_group[ended.cell.group] = Removal(
             place=", ".join(f"{axis}={value}" for axis, value in ended.cell.group),
-            nodes=_removed(folder / CELLS / ended.cell.name / RUN),
+            nodes=removed_nodes(folder / CELLS / ended.cell.name / RUN),
             failures=(*(before.failures if before else ()), *failures),
             is_checked=bool(cell_results) and (before is None or before.is_checked),
         )
@@ -76,7 +76,7 @@ def sentence(rows: Sequence[Removal]) -> str:
     return "Can go while each check holds: " + "; or ".join(", ".join(row.nodes) for row in largest)
 
 
-def _removed(path: Path) -> tuple[str, ...]:
+def removed_nodes(path: Path) -> tuple[str, ...]:
     """Return the nodes that a run's overrides have removed, in the order of their removal."""
     overrides = RunDirectory.open(path).manifest().configuration.get("overrides")
     nodes = overrides.get("removed_nodes") if isinstance(overrides, Mapping) else None

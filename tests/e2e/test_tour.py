@@ -27,6 +27,7 @@ PAGES = {
     "determinism.md": 3,
     "get.md": 9,
     "autoscaler.md": 6,
+    "search.md": 1,
 }
 """Each page with a number of commands that it has at least."""
 SHELL = ("sed ", "cmp ")

@@ -271,8 +271,8 @@ def show(compared: Compared, output: str) -> None:
         console.print(escape(sentence), highlight=False)
     if sentences:
         console.print()
-    _print_divergence(compared, console, wide=wide)
-    _print_groups(compared.comparison.groups, console, wide=wide)
+    print_divergence(compared, console, wide=wide)
+    print_groups(compared.comparison.groups, console, wide=wide)
     print_rows(
         console,
         ("WORKLOAD", "READY IN A", "READY IN B"),
@@ -292,7 +292,8 @@ def show(compared: Compared, output: str) -> None:
     )
 
 
-def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> None:
+def print_divergence(compared: Compared, console: Console, *, wide: bool) -> None:
+    """Print where two runs diverge, and why; `wide` with every reason."""
     moment, *decisions = compared.divergence_lines()
     console.print(escape(moment), highlight=False)
     reasons = compared.reasons[: None if wide else REASONS_SHOWN]
@@ -300,7 +301,9 @@ def _print_divergence(compared: Compared, console: Console, *, wide: bool) -> No
         console.print(Padding.indent(console.render_str(escape(line), highlight=False), 2))
 
 
-def _print_groups(groups: tuple[PodGroup, ...], console: Console, *, wide: bool) -> None:
+def print_groups(groups: tuple[PodGroup, ...], console: Console, *, wide: bool) -> None:
+    """Print the effects on groups of pods; `wide` with names of pods."""
+
     def cells(group: PodGroup) -> Iterator[str]:
         names = (group.priority_class or "-", group.namespace, f"{group.pods:,}")
         yield from map(escape, names)

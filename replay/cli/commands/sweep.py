@@ -11,15 +11,14 @@ from pathlib import Path
 import click
 from rich.console import Console
 
-from replay.cli.baseline import is_baseline, own_values
 from replay.cli.checks import Checks, check_options, no_effect_option, write_whole
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
-from replay.cli.parameters import html_option, open_run, quiet_option
+from replay.cli.grids import Sharing, begun_at, completed, inputs_of, look_at, sharing_with
+from replay.cli.parameters import html_option, quiet_option
 from replay.cli.progress import counted
 from replay.errors import RunError
 from replay.options import FOLDER
-from replay.overrides.errors import OverrideError
 from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import MANIFEST
@@ -147,12 +146,12 @@ def command(
             raise click.UsageError(f"{name!r} is not a figure; figures are {', '.join(FIGURES)}")
     checks = dataclasses.replace(checks, allows_no_effect=allows_no_effect)
     run = Path(replay[0]) if (Path(replay[0]) / MANIFEST).is_file() else None
-    common = replay if run is None else _inputs_of(run, replay[1:])
+    common = replay if run is None else inputs_of(run, replay[1:])
     grid = _grid([parse_axis(axis) for axis in axes], common, moment)
     refuse_folder(output)
-    _look_at(grid, checks)
+    look_at(grid, checks)
     if not dask:
-        grid = _sharing(grid) if run is None else _sharing_with(run, grid)
+        grid = Sharing().of(grid) if run is None else sharing_with(run, grid)
     finished = _run(output, grid, workers, dask, quiet=quiet, force=force)
     rows = table(finished)
     _refuse_unknown(shown, finished)
@@ -182,79 +181,12 @@ def command(
         _report_problems(finished)
 
 
-def _inputs_of(run: Path, options: Sequence[str]) -> Sequence[str]:
-    """Return the command line of a run with further options. Raises ExitError."""
-    from replay.cli.commands.replay import inputs_of  # noqa: PLC0415 - when needed
-
-    return *inputs_of(open_run(run)), *options
-
-
 def _grid(axes: Sequence[SweepAxis], replay: Sequence[str], moment: str) -> list[SweepCell]:
     """Return the cells; every command line is parsed before any replay runs.
 
     moment: when the what-ifs of the axes begin, "" for the beginning.
     """
-    from replay.cli.commands.replay import begun_at  # noqa: PLC0415 - when needed
-    from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
-
-    grid = list(cells(axes, replay))
-    if moment:
-        common = len(replay)
-        grid = [
-            dataclasses.replace(
-                cell, arguments=(*replay, *begun_at(cell.arguments[common:], moment, replay))
-            )
-            for cell in grid
-        ]
-    for cell in grid:
-        replay_command.make_context("replay", list(cell.arguments))
-    baseline = own_values(axes, replay)
-    scales = {place for place in baseline if place[0] == "scale-nodes"}
-    return [
-        dataclasses.replace(
-            cell,
-            options=("--allow-no-effect",) if scales & set(cell.place) else (),
-            is_baseline=is_baseline(cell, baseline),
-        )
-        for cell in grid
-    ]
-
-
-def _look_at(grid: Sequence[SweepCell], checks: Checks) -> None:
-    """Refuse a grid of which a replay would be refused. Points that differ by seed are one."""
-    from replay.cli.commands import replay  # noqa: PLC0415 - when needed
-
-    for cell in {point.group: point for point in reversed(grid)}.values():
-        replay.look(cell.command_line, checks, cell.label)
-
-
-def _sharing(grid: Sequence[SweepCell]) -> list[SweepCell]:
-    """Return the cells, each with an earlier one that has much of its run, if there is one.
-
-    The baseline is the first that others may share with. Raises ExitError.
-    """
-    from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
-    from replay.cli.forks import Prepared, shares_much  # noqa: PLC0415 - when needed
-
-    # One origin for all cells that have the same settings: each trace is read once more.
-    origins: list[tuple[str, Prepared]] = []
-    shared: dict[str, SweepCell] = {}
-    for cell in sorted(grid, key=lambda cell: not cell.is_baseline):
-        with refusing(OverrideError):
-            prepared = Prepared(replay_command.request(cell.command_line))
-            same = next((o for o in origins if o[1].binding == prepared.binding), None)
-            is_shared = same is not None and shares_much(same[1], prepared)
-        shares = same[0] if same is not None and is_shared else ""
-        shared[cell.name] = dataclasses.replace(cell, shares=shares)
-        if same is None:
-            origins.append((cell.name, prepared))
-    return [shared[cell.name] for cell in grid]
-
-
-def _sharing_with(run: Path, grid: Sequence[SweepCell]) -> list[SweepCell]:
-    """Return the cells, each of which has from a run what it can."""
-    share = ("--share", str(run))
-    return [dataclasses.replace(cell, options=(*cell.options, *share)) for cell in grid]
+    return completed(begun_at(cells(axes, replay), moment, replay), axes, replay)
 
 
 def _print_shared(folder: Path, finished: Sequence[FinishedCell]) -> None:

@@ -1,0 +1,1 @@
+"""Tests of searches: knobs, and the strategies against brute force."""
