@@ -1,7 +1,6 @@
 """Determines the changes between two versions of a pod that scheduling depends on.
 
-Source: kubernetes v1.34 pkg/scheduler/framework/events.go, PodSchedulingPropertiesChange. Changes
-of requests in a pod's status are not read.
+Source: kubernetes v1.34 pkg/scheduler/framework/events.go, PodSchedulingPropertiesChange.
 """
 
 from __future__ import annotations
@@ -10,8 +9,8 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import Protocol
 
-from services.kube.pod import PodSpec
-from services.kube.requests import scaled_down
+from services.kube.pod import Pod, PodSpec
+from services.kube.requests import is_resize_reported, pod_requests, requests_in_force, scaled_down
 
 
 class PodChange(Enum):
@@ -44,9 +43,9 @@ def pod_changes(old: PodVersion, new: PodVersion) -> tuple[PodChange, ...]:
     if old.labels is not new.labels and dict(old.labels) != dict(new.labels):
         changes.append(PodChange.LABEL)
     before, after = old.spec, new.spec
+    if _is_scaled_down(old, new):
+        changes.append(PodChange.SCALE_DOWN)
     if before is not None and after is not None and before is not after:
-        if scaled_down(before, after):
-            changes.append(PodChange.SCALE_DOWN)
         if before.scheduling_gates and not after.scheduling_gates:
             changes.append(PodChange.SCHEDULING_GATES_ELIMINATED)
         if len(before.tolerations) != len(after.tolerations):
@@ -54,3 +53,14 @@ def pod_changes(old: PodVersion, new: PodVersion) -> tuple[PodChange, ...]:
     if old.claim_names != new.claim_names:
         changes.append(PodChange.GENERATED_RESOURCE_CLAIM)
     return tuple(changes)
+
+
+def _is_scaled_down(old: PodVersion, new: PodVersion) -> bool:
+    """Return whether the requests in force have shrunk; of a pending pod the spec has them all."""
+    before, after = old.spec, new.spec
+    if before is None or after is None:
+        return False
+    if isinstance(old, Pod) and isinstance(new, Pod):
+        is_same = before is after and not is_resize_reported(old, new)
+        return not is_same and scaled_down(requests_in_force(old), requests_in_force(new))
+    return before is not after and scaled_down(pod_requests(before), pod_requests(after))

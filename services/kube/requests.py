@@ -64,17 +64,12 @@ def pod_level_requests(spec: PodSpec) -> dict[str, int]:
     }
 
 
-def scaled_down(old: PodSpec, new: PodSpec) -> bool:
+def scaled_down(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
     """Return whether a pod requests less of anything than it did.
 
     Source: kubernetes v1.34 pkg/scheduler/framework/events.go, extractPodScaleDown.
     """
-    if old is new:
-        return False
-    after = pod_requests(new)
-    return any(
-        name not in after or amount > after[name] for name, amount in pod_requests(old).items()
-    )
+    return any(name not in after or amount > after[name] for name, amount in before.items())
 
 
 def _container_requests(spec: PodSpec, defaults: Mapping[str, int]) -> dict[str, int]:
@@ -182,6 +177,22 @@ def is_resize_infeasible(pod: Pod) -> bool:
     """Return whether the kubelet has found the pod's resize impossible on its node."""
     pending = pod.condition(_RESIZE_PENDING) if pod.conditions else None
     return pending is not None and pending.reason == _INFEASIBLE
+
+
+def is_resize_reported(old: Pod, new: Pod) -> bool:
+    """Return whether the resources in force have changed by a pod's status alone."""
+    if not (old.reports_resources or new.reports_resources):
+        return False
+    return (
+        old.container_resources != new.container_resources
+        or old.pod_resources != new.pod_resources
+        or is_resize_infeasible(old) != is_resize_infeasible(new)
+    )
+
+
+def requests_in_force(pod: Pod) -> dict[str, int]:
+    """Return what a pod counts with, by its spec and, in a resize, by its status."""
+    return pod_requests(spec_in_force(pod, pod_level=True) if pod.reports_resources else pod.spec)
 
 
 def spec_in_force(pod: Pod, *, pod_level: bool = False) -> PodSpec:

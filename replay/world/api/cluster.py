@@ -218,6 +218,11 @@ class Cluster:
         self.changed.relabelled[pod.uid] = None
         self._updated(now_ns, pod)
 
+    def resized(self, now_ns: int, pod: PodRecord) -> None:
+        """Follow a kubelet's decision on a pod's resources, which its status has already."""
+        stamp(pod.message.metadata, pod.message)
+        self._updated(now_ns, pod)
+
     def set_controller(
         self, now_ns: int, pod: PodRecord, owner: meta_pb2.OwnerReference | None
     ) -> None:

@@ -68,6 +68,14 @@ def set_pod_condition(
     return True
 
 
+def remove_pod_condition(status: pod_pb2.PodStatus, type_: str) -> None:
+    """Remove a pod's condition; one that it does not have is accepted."""
+    for index, condition in enumerate(status.conditions):
+        if condition.type == type_:
+            del status.conditions[index]
+            return
+
+
 def mark_disrupted(status: pod_pb2.PodStatus, now_ns: int, reason: str, message: str) -> None:
     """Set the condition DisruptionTarget, whose reason names the component that ends the pod."""
     set_pod_condition(status, "DisruptionTarget", "True", now_ns, reason, message)

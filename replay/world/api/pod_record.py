@@ -47,7 +47,8 @@ class PodRecord:
     creation, or the removal of its scheduling gates; None before. `tried_at` is the snapshot's
     version at its last scheduling attempt. `crashes` counts restarts since the last reset of the
     backoff. `containers` are those that were killed alone, by name; all others run since
-    `running_ns`.
+    `running_ns`. `allocated` are the resources that its kubelet has allocated while a resize is
+    pending, by container ("": of the pod); None: those of its spec.
     """
 
     uid: str
@@ -68,12 +69,28 @@ class PodRecord:
     tried_at: int = -1
     crashes: int = 0
     containers: dict[str, ContainerRun] = field(default_factory=dict)
+    allocated: dict[str, pod_pb2.ResourceRequirements] | None = None
     _ref: meta_pb2.ObjectReference | None = None
 
     @property
     def node_name(self) -> str:
         """Return spec.nodeName, "" for a pod that is not bound."""
         return self.message.spec.node_name
+
+    @property
+    def kubelet_message(self) -> pod_pb2.Pod:
+        """Return the pod with the resources that its kubelet has allocated."""
+        if self.allocated is None:
+            return self.message
+        message = pod_pb2.Pod()
+        message.CopyFrom(self.message)
+        spec = message.spec
+        for container in (*spec.containers, *spec.init_containers):
+            if container.name in self.allocated:
+                container.resources.CopyFrom(self.allocated[container.name])
+        if "" in self.allocated:
+            spec.resources.CopyFrom(self.allocated[""])
+        return message
 
     @property
     def is_terminal(self) -> bool:

@@ -30,6 +30,7 @@ from replay.world.kubelet.annotations import UsageRule
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend, NodePressure
+from replay.world.kubelet.resizes import InPlaceResizes
 from replay.world.state import WorldState
 from replay.world.timeline import Action
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2
@@ -77,7 +78,8 @@ def controllers_in_order(
         # What reads that status, or only counts what remains.
         Drains(state, nodes, eviction_api),
         PodGarbageCollection(state, lifecycle),
-        # Kubelets follow no changes of others.
+        # Kubelets follow no changes of others, but for resizes that wait for room.
+        InPlaceResizes(state, lifecycle, kubelet),
         pressure,
         lifecycle,
         # Scans come last at an instant, after the steps of nodes.

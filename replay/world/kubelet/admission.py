@@ -216,10 +216,31 @@ class KubeletAdmission:
 
         Raises FieldError for a status that cannot be read.
         """
-        message = pod.message
+        message = pod.kubelet_message
         if container_resources(message.status, "status"):
             return _claim(spec_in_force(pod_from_message(message, self._specs)))
         return self._claim_of(self._specs.spec(message.spec))
+
+    def requests(self, message: pod_pb2.Pod) -> Mapping[str, int]:
+        """Return what the spec of a pod requests."""
+        return self._claim_of(self._specs.spec(message.spec)).amounts
+
+    def forget(self, pod: PodRecord) -> None:
+        """Read a pod's claim anew at the next check."""
+        seen = self._nodes.get(pod.node_name)
+        if seen is not None and pod.uid in seen.admitted:
+            _take_out(seen, pod.uid)
+
+    def unfit_resized(self, pod: PodRecord) -> Unfit | None:
+        """Return why a pod that its kubelet runs does not fit with the resources of its spec."""
+        seen = self._up_to_date(self._cluster.nodes[pod.node_name])
+        if pod.uid in seen.admitted:
+            _take_out(seen, pod.uid)
+        spec = self._specs.spec(pod.message.spec)
+        claim = self._claim_of(spec)
+        shortages = tuple(_shortages(claim.amounts, seen))
+        predicates = tuple(_predicates(spec, claim.ports, seen))
+        return Unfit(shortages, predicates) if shortages or predicates else None
 
     def _claim_of(self, spec: PodSpec) -> Claim:
         claim = self._claims.get(spec)

@@ -190,7 +190,7 @@ class MemoryKills(WorldPart):
             usage_curves.first_over_ns(_curves(parts, name), now_ns, limit)
             for name, limit in _limits(pod)
         ]
-        if (limit := memory_limits.pod_limit(pod.message.spec)) is not None:
+        if (limit := memory_limits.pod_limit(pod.kubelet_message.spec)) is not None:
             times_ns.append(usage_curves.first_over_ns(_curves(parts), now_ns, limit))
         return min((at_ns for at_ns in times_ns if at_ns is not None), default=None)
 
@@ -222,7 +222,7 @@ class MemoryKills(WorldPart):
                 return ReachedLimit(
                     limit_of="container", limit_bytes=limit, container=name, usage_bytes=limit
                 )
-        of_pod = memory_limits.pod_limit(pod.message.spec)
+        of_pod = memory_limits.pod_limit(pod.kubelet_message.spec)
         if of_pod is None or usage_curves.exact_bytes(_curves(parts), now_ns) <= of_pod:
             return None
         victim = memory_limits.victim(self.users(now_ns, pod), of_pod)
@@ -288,7 +288,7 @@ def _limits(pod: PodRecord) -> list[tuple[str, int]]:
     """Return the limits of the pod's containers, by name."""
     limits = (
         (container.name, memory_limits.container_limit(container))
-        for container in memory_limits.long_running(pod.message.spec)
+        for container in memory_limits.long_running(pod.kubelet_message.spec)
     )
     return [(name, limit) for name, limit in limits if limit is not None]
 

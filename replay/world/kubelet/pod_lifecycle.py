@@ -77,6 +77,9 @@ class PodLifecycle(Controller):
     a pod is rejected by a kubelet whose node is under pressure (None: it is not). Of a pod that its
     kubelet does not admit at once, `not_admitted` is called before anything is done about it;
     `rejected` with one that it rejects, `admitted_on_node` with one that it admits.
+    `resized` is called with a pod on a node whose resources a user has changed, and its former
+    spec, `resources_changed` when its kubelet has allocated them, `taken_up` with a pod that runs
+    when it is created.
     `memory_reached` is called when a pod's memory may exceed a limit; `init_container_over` returns
     the init container that is killed at its start ("": none).
     """
@@ -93,11 +96,14 @@ class PodLifecycle(Controller):
         )
         self.images = ImagePulls(state.cluster, state.models.image_pull_ns)
         self.usage_changed: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
-        self._kubelet_admission = KubeletAdmission(state.cluster, self._specs)
+        self.kubelet_admission = KubeletAdmission(state.cluster, self._specs)
         self.under_pressure: Callable[[PodRecord], Rejection | None] = lambda _pod: None
         self.not_admitted: Callable[[PodRecord], None] = lambda _pod: None
         self.rejected: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
         self.admitted_on_node: Callable[[PodRecord], None] = lambda _pod: None
+        self.resized: Callable[[int, PodRecord, pod_pb2.PodSpec], None] = lambda *_: None
+        self.resources_changed: Callable[[PodRecord], None] = lambda _pod: None
+        self.taken_up: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
         self.memory_reached: Callable[[int, PodRecord], None] = lambda _now_ns, _pod: None
         self.init_container_over: Callable[[int, PodRecord], str] = lambda _now_ns, _pod: ""
 
@@ -177,6 +183,7 @@ class PodLifecycle(Controller):
             self._plan_finish(now_ns, pod)
             self.readiness.continued(now_ns, pod, pod.running_ns)
             self.usage_changed(now_ns, pod)
+            self.taken_up(now_ns, pod)
         elif not pod.is_terminal:
             self._timeline.plan(now_ns, ActionKind.KUBELET_SEES, pod.uid)
         if pod.is_terminating:
@@ -340,14 +347,14 @@ class PodLifecycle(Controller):
         """Return whether its kubelet admits a pod now; one that it rejects has failed."""
         rejection, unfit = self.under_pressure(pod), None
         if rejection is None:
-            unfit = self._kubelet_admission.unfit(pod)
+            unfit = self.kubelet_admission.unfit(pod)
             if unfit is None:
                 self.admitted_on_node(pod)
                 return True
             rejection = unfit.rejection()
         self.not_admitted(pod)
         if unfit and not unfit.predicates and critical_pods.is_critical(pod.priority):
-            victims = self._kubelet_admission.victims(pod, unfit)
+            victims = self.kubelet_admission.victims(pod, unfit)
             if not isinstance(victims, Rejection):
                 self._make_room(now_ns, pod, victims)
                 return False

@@ -107,6 +107,7 @@ class NodePressure(Controller):
         self._may_have_crossed = {}
         lifecycle.usage_changed = self.usage_changed
         lifecycle.under_pressure = self.rejection
+        lifecycle.resources_changed = self.resources_changed
 
     def read(self, now_ns: int, record: trace_pb2.Record) -> None:
         """Add a usage profile of the trace."""
@@ -147,6 +148,12 @@ class NodePressure(Controller):
             self._changed(now_ns, pod.node_name, has_usage=self._profiles.has_usage(pod))
         if pod.is_terminal or pod.uid not in self._cluster.pods:
             self._profiles.forget(pod)
+
+    def resources_changed(self, pod: PodRecord) -> None:
+        """Send a pod anew with the next step of its node."""
+        node = self._nodes.get(pod.node_name)
+        if node is not None and node.sent is not None:
+            node.sent -= {pod.uid}
 
     def concerns(self, pod: PodRecord) -> bool:
         """Return whether the pod may cause a step of its node, or an OOM kill of its containers."""
@@ -333,7 +340,7 @@ class NodePressure(Controller):
         if uids <= (node.sent or frozenset()):
             step.active_uids.extend(pod.uid for pod in pods)
         else:
-            step.pods.extend(pod.message for pod in pods)
+            step.pods.extend(pod.kubelet_message for pod in pods)
         node.sent = uids
         return operation
 

@@ -21,11 +21,6 @@ from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.errors import FieldError
 
-_RESIZED = (
-    "is resized in place: its new requests and limits count at once, where a kubelet first checks "
-    "that they fit, and lowers no memory limit below what is used"
-)
-
 
 class RequestedPod(NamedTuple):
     """A record's pod; `without_uid` is its kind, namespace and name where the trace has no UID.
@@ -176,12 +171,11 @@ class RecordFeed:
         pod = self._cluster.pods.get(uid)
         if pod is not None:
             self._lifecycle.check(message)
-            before = _resources(pod.message.spec)
+            before = pod.message.spec
             self._cluster.replace_pod(now_ns, pod, message)
             self._lifecycle.finalizers_changed(now_ns, pod)
-            if pod.node_name and before != _resources(message.spec):
-                self._journal.note("not-simulated", f"pod {pod.key} {_RESIZED}")
-                self._lifecycle.usage_changed(now_ns, pod)
+            if pod.node_name and _resources(before) != _resources(message.spec):
+                self._lifecycle.resized(now_ns, pod, before)
 
     def _delete(self, now_ns: int, delete: trace_pb2.Delete) -> None:
         ref = delete.object

@@ -411,7 +411,7 @@ def test_a_lowered_limit_counts_from_its_update_on_and_a_raised_one_too() -> Non
     lowered.feed(100 * S, update(resized(lowered, "256Mi")))
     lowered.kill(100 * S)
     assert kills(lowered)[:1] == [(100.0, "c", "container")]
-    assert any("p is resized in place" in text for kind, text in lowered.journal.notes)
+    assert any("p has a lower memory limit" in text for kind, text in lowered.journal.notes)
     raised = world(pod(c="+512Mi/m"))
     raised.run_until(30 * S)
     raised.feed(30 * S, update(resized(raised, "1Gi")))
@@ -426,4 +426,4 @@ def test_an_update_of_other_fields_is_not_a_resize() -> None:
     played.feed(100 * S, update(resized(played, "512Mi")))
     played.run_until(200 * S)
     assert kills(played) == []
-    assert not any("resized" in text for _, text in played.journal.notes)
+    assert not any("memory limit" in text for _, text in played.journal.notes)

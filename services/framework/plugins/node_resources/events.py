@@ -9,11 +9,14 @@ isSchedulableAfter functions.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from services.framework.cluster_event import AnyPod, PendingPod
 from services.framework.hints import events_of, frees_a_node, on, spec_of
 from services.kube.devices import IMPLICIT_EXTENDED_RESOURCE_PREFIX, DeviceClass
 from services.kube.node import Node
-from services.kube.requests import PODS, pod_requests
+from services.kube.pod import Pod
+from services.kube.requests import PODS, pod_requests, requests_in_force
 
 
 def resources_freed(pod: PendingPod, old: AnyPod | None, new: AnyPod | None) -> bool:
@@ -29,12 +32,16 @@ def resources_freed(pod: PendingPod, old: AnyPod | None, new: AnyPod | None) -> 
 
 
 def _frees(pod: PendingPod, old: AnyPod, new: AnyPod) -> bool:
-    before, after = pod_requests(spec_of(old)), pod_requests(spec_of(new))
+    before, after = _in_force(old), _in_force(new)
     return any(
         before.get(name, 0) > after.get(name, 0)
         for name, wanted in pod_requests(spec_of(pod)).items()
         if wanted
     )
+
+
+def _in_force(pod: AnyPod) -> Mapping[str, int]:
+    return requests_in_force(pod) if isinstance(pod, Pod) else pod_requests(spec_of(pod))
 
 
 def allocatable_grown(pod: PendingPod, old: Node | None, new: Node | None) -> bool:

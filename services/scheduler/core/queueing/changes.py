@@ -18,6 +18,7 @@ from services.framework.snapshot.catalog import CatalogObject
 from services.kube.changes import PodChange, pod_changes
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.kube.requests import is_resize_reported
 from services.kube.storage import BindingMode, StorageClass
 from services.scheduler.core.queueing.steps import EventLabel, Move
 
@@ -99,6 +100,7 @@ def pod_events(old: Pod, new: Pod) -> Sequence[EventLabel]:
         old.spec is not new.spec
         or old.labels is not new.labels
         or old.claim_names != new.claim_names
+        or is_resize_reported(old, new)
     ):
         changes = [_POD_EVENTS[change][pending] for change in pod_changes(old, new)]
         if changes:
