@@ -216,10 +216,12 @@ def _begun(
 def _fitted(
     settings: ReplaySettings, first: list[trace_pb2.Record], announce: Callable[[str], None]
 ) -> ReplaySettings:
-    """Return the settings with what they leave to the trace: rules, and where services run."""
+    """Return the settings with what they leave to the trace: rules, devices, where services run."""
     if settings.in_process is None:
         settings = replace(settings, in_process=len(first) < SMALL_RECORDS)
-    recorded = first[0].header.kubernetes_version if first else ""
+    header = first[0].header if first else trace_pb2.Header()
+    settings = replace(settings, has_devices=header.has_devices)
+    recorded = header.kubernetes_version
     rules = rules_of(recorded)
     if settings.rules or not rules:
         return settings

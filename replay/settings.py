@@ -53,6 +53,7 @@ class Stored:
 
 _OVERRIDES = Stored("configuration.overrides", None, dict)
 _FOLLOW_UNTIL = Stored("configuration.follow_until", None)
+_HAS_DEVICES = Stored("configuration.has_devices", None)
 _TIES = Stored(
     "configuration.ties",
     show=lambda ties: f"TIE_BREAK_{ties.upper()}",
@@ -111,6 +112,7 @@ class ReplaySettings:
     reconnect_ns: wall time to wait for a service that is lost, 0: none, None: by what the run has
     taken so far (replay/recovery.py). resumes: the run in run_path is continued.
     default_rules: the rules where `rules` is None, which the trace's header decides (run_replay).
+    has_devices: whether the trace has devices and claims, which its header says (run_replay).
     """
 
     version: str = field(default_factory=package_version)
@@ -298,6 +300,7 @@ class ReplaySettings:
     overrides: Mapping[str, object] = field(default_factory=dict, metadata={STORED: _OVERRIDES})
     follow_until: str = field(default="", metadata={STORED: _FOLLOW_UNTIL})
     default_rules: str = NEWEST_RULES
+    has_devices: bool = field(default=False, metadata={STORED: _HAS_DEVICES})
 
     @property
     def models(self) -> Models:
@@ -362,7 +365,7 @@ class ReplaySettings:
             disable_preemption=self.disable_preemption,
             sample_nodes=self.sample_nodes,
             ties=scheduler_pb2.TieBreak.Value(str(_TIES.show(self.ties))) if self.ties else None,
-            ignore_device_claims=True,
+            ignore_device_claims=not self.has_devices,
         )
 
     def not_bound(self, reported: scheduler_pb2.SchedulerConfig) -> Sequence[str]:

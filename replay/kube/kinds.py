@@ -10,6 +10,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 
 from replay.errors import TraceError
+from replay.kube import device_versions
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2
 from services.kube.workloads import WORKLOAD_KINDS
 from services.rpc.errors import FieldError
@@ -23,6 +24,7 @@ _RECORDED = (
     *("Job", "CronJob", "Service", "PersistentVolume", "PersistentVolumeClaim", "StorageClass"),
     *("CSINode", "CSIDriver", "CSIStorageCapacity", "VolumeAttachment"),
     *("ResourceQuota", "LimitRange", "RuntimeClass"),
+    *device_versions.KINDS,
 )
 _FIELDS: dict[str, tuple[str, type[Message]]] = {
     field.message_type.name: (field.name, GetMessageClass(field.message_type))
@@ -34,7 +36,7 @@ KINDS = {field: kind for kind, (field, _) in _FIELDS.items()}
 CLUSTER_SCOPED = frozenset(
     {
         *("Node", "Namespace", "PersistentVolume", "PriorityClass", "StorageClass", "CSINode"),
-        *("VolumeAttachment", "CSIDriver", "RuntimeClass"),
+        *("VolumeAttachment", "CSIDriver", "RuntimeClass", "ResourceSlice", "DeviceClass"),
     }
 )
 WORKLOADS = frozenset({"Pod", *WORKLOAD_KINDS.values()})
@@ -105,6 +107,8 @@ def to_object(raw: _Raw) -> object_pb2.KubernetesObject:
     if not isinstance(kind, str) or kind not in _FIELDS:
         raise FieldError("kind", "is not one that a trace carries")
     name, message = _FIELDS[kind]
+    if kind in device_versions.KINDS:
+        raw = device_versions.to_v1(raw)
     content: dict[str, Any] = {name: json_codec.parse(message, raw)}
     carried = object_pb2.KubernetesObject(**content)
     if raw.get("apiVersion") == "policy/v1beta1":

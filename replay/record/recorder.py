@@ -15,6 +15,7 @@ from threading import Event, Thread
 from typing import Any
 
 from replay.errors import AllRefusedError, OutputError, ReplayError, unwritable
+from replay.kube import device_versions
 from replay.kube.kinds import RESOURCES, Resource
 from replay.record.api import ApiServer
 from replay.record.backoff import Backoff
@@ -47,7 +48,9 @@ class RecorderSettings:
     `prove_every_s` is the longest time between two proofs that a watch is complete.
     """
 
-    resources: Sequence[Resource] = RESOURCES
+    resources: Sequence[Resource] = tuple(
+        resource for resource in RESOURCES if resource.kind not in device_versions.KINDS
+    )
     redactor: Redactor | None = None
     usage_every_s: float = 15.0
     page: int = 500

@@ -23,6 +23,10 @@ CONTROLLERS = (
     "cron_job",
 )
 """The kinds of controllers that make pods, by their fields of KubernetesObject."""
+NO_DEVICES = (
+    "device claims (resourceClaims) are not simulated, since the trace has no devices: they always "
+    "fit"
+)
 _NO_NODES = (
     "no node is added for pods that fit on none, and none is removed, unless --autoscaler does so"
 )
@@ -56,10 +60,13 @@ def claims_devices(spec: PodSpec) -> bool:
     )
 
 
-def pod_features(spec: PodSpec) -> Iterator[str]:
-    """Yield a message for each part of a pod's spec that is not simulated."""
-    if claims_devices(spec):
-        yield "device claims (resourceClaims) are not simulated: they always fit"
+def pod_features(spec: PodSpec, *, has_devices: bool) -> Iterator[str]:
+    """Yield a message for each part of a pod's spec that is not simulated.
+
+    has_devices: the trace has the devices that pods claim.
+    """
+    if not has_devices and claims_devices(spec):
+        yield NO_DEVICES
     for container in spec.containers:
         for actor, effect in _ACTORS.items():
             if actor in container.image:
@@ -138,7 +145,7 @@ class _Validation:
         return self._templates.get(create.template_id, missing)
 
     def _of_pod(self, spec: PodSpec) -> tuple[str, ...]:
-        result = list(pod_features(spec))
+        result = list(pod_features(spec, has_devices=self._report.header.has_devices))
         name = spec.priority_class_name
         if name and name not in self._classes:
             if spec.HasField("priority"):

@@ -56,6 +56,7 @@ class Mistake(StrEnum):
     DECIDED_TWICE = "decided twice"
     VICTIM_ELSEWHERE = "victim elsewhere"
     UNKNOWN_VICTIM = "unknown victim"
+    UNKNOWN_CLAIM = "unknown claim"
 
 
 class Refusal(NamedTuple):

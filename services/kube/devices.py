@@ -21,6 +21,8 @@ FINALIZER = "resource.kubernetes.io/delete-protection"
 """Keeps an allocated claim from being deleted."""
 EXTENDED_RESOURCE_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
 """Marks a claim that the scheduler made for a pod's extended resources."""
+POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
+"""Which claim of its pod a claim was made for, by the name in the pod."""
 RESULTS_MAX = 32
 """Devices that one claim can have at most (AllocationResultsMaxSize)."""
 IMPLICIT_EXTENDED_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"

@@ -13,8 +13,10 @@ from reprieve.kube.v1beta1 import meta_pb2, pod_pb2
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
+from services.kube.devices import ResourceClaim
 from services.kube.node import Node
 from services.kube.pod import Pod
+from services.rpc.kube.devices import observed_claim_to_message
 from services.rpc.kube.messages import node_to_message, pod_to_message, put
 from services.scheduler.core.decisions import Binding, Decision
 from services.scheduler.core.queueing.steps import (
@@ -264,6 +266,8 @@ class StepEncoder:
                 event.namespace_labels.update(self._namespace_labels(value.namespace))
             elif isinstance(value, Node):
                 out.node.CopyFrom(node_to_message(value))
+            elif isinstance(value, ResourceClaim):
+                out.resource_claim.CopyFrom(observed_claim_to_message(value))
 
     def _pod(self, pod: Pod, *, is_new: bool) -> pod_pb2.Pod:
         """Return a pod's message: as it came, where that is the pod as it is now."""

@@ -19,6 +19,7 @@ import pytest
 import yaml
 
 from replay.backends.processes import EmbeddedServices
+from replay.trace.validate import NO_DEVICES
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2_grpc
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as scheduler_rpc
 from tests.e2e.commands import (
@@ -353,7 +354,7 @@ def test_a_replay_names_what_it_does_not_simulate(tmp_path: Path, addresses: lis
     (tmp_path / "x.yaml").write_text(f"{NODE}---\n{POD}")
     arguments = ["x.yaml", "-o", "json", "-q", *addresses]
     notes = json.loads(reprieve(tmp_path, "replay", *arguments).stdout)["notes"]
-    text = "device claims (resourceClaims) are not simulated: they always fit"
+    text = NO_DEVICES
     assert {"kind": "not-simulated", "text": text, "count": 1} in notes
     warnings = json.loads(reprieve(tmp_path, "validate", "x.yaml", "-o", "json").stdout)["warnings"]
     assert warnings == {text: 1}

@@ -111,3 +111,20 @@ def made(field: str, name: str, namespace: str = "", **rest: Any) -> object_pb2.
     content = getattr(carried, field)
     content.CopyFrom(parse(type(content), {"metadata": meta, **rest}))
     return carried
+
+
+def test_the_claims_of_others_wake_a_pod_only_when_devices_are_free(here: EmbeddedServices) -> None:
+    """An allocation for another pod is none of its business: it is not tried again in vain."""
+    config = scheduler_pb2.SchedulerConfig(rules="v1.36")
+    talker = Talker(here.addresses["scheduler"], config)
+    world = World(talker)
+    world.tell(1, *cluster(), claim("one"), claim("two"))
+    bound, refused = world.tell(2, waiting("p", "one"), waiting("q", "two"))
+    assert refused.HasField("unschedulable") or refused.HasField("refusals")
+    (written,) = bound.bind.claims.claims
+    stored = object_pb2.KubernetesObject(resource_claim=written)
+    assert world.tell(60, stored) == []
+    stored.resource_claim.ClearField("status")
+    (second,) = world.tell(120, stored)
+    assert second.bind.claims.claims[0].metadata.name == "two"
+    talker.close()

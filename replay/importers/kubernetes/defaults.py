@@ -6,7 +6,8 @@ filled in when they are created.
 Source: kubernetes v1.34 pkg/apis/apps/v1/defaults.go, SetDefaults_Deployment,
 SetDefaults_StatefulSet, SetDefaults_DaemonSet; pkg/apis/batch/v1/defaults.go, SetDefaults_Job,
 SetDefaults_CronJob; pkg/apis/core/v1/defaults.go, SetDefaults_Pod,
-SetDefaults_ReplicationController.
+SetDefaults_ReplicationController; pkg/apis/resource/v1/defaults.go, SetDefaults_ExactDeviceRequest,
+SetDefaults_DeviceSubRequest, SetDefaults_DeviceToleration.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from __future__ import annotations
 from typing import Any
 
 from replay.world.api.admission import defaults
-from reprieve.kube.v1beta1 import workloads_pb2
+from reprieve.kube.v1beta1 import device_pb2, workloads_pb2
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 
 _ROLLING = "RollingUpdate"
@@ -37,12 +38,32 @@ def fill_in(carried: KubernetesObject) -> None:
             _daemon_set(carried.daemon_set.spec)
         case "job":
             _job(carried.job.spec)
+        case "resource_claim":
+            _claim(carried.resource_claim.spec)
+        case "resource_claim_template":
+            _claim(carried.resource_claim_template.spec.spec)
         case "cron_job":
             spec = carried.cron_job.spec
             spec.concurrency_policy = spec.concurrency_policy or "Allow"
             _default(
                 spec, suspend=False, successful_jobs_history_limit=3, failed_jobs_history_limit=1
             )
+
+
+def _claim(spec: device_pb2.ResourceClaimSpec) -> None:
+    for request in spec.devices.requests:
+        if request.HasField("exactly"):
+            _request(request.exactly)
+        for alternative in request.first_available:
+            _request(alternative)
+
+
+def _request(request: device_pb2.ExactDeviceRequest | device_pb2.DeviceSubRequest) -> None:
+    request.allocation_mode = request.allocation_mode or "ExactCount"
+    if request.allocation_mode == "ExactCount":
+        request.count = request.count or 1
+    for toleration in request.tolerations:
+        toleration.operator = toleration.operator or "Equal"
 
 
 def _default(spec: Any, **values: object) -> None:

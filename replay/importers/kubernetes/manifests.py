@@ -32,6 +32,7 @@ from replay.importers.records import (
     RecordNumbering,
     new_header,
 )
+from replay.kube import device_versions
 from replay.kube.changes import Raw, latest_ns, part
 from replay.kube.documents import YamlDocuments, read_documents
 from replay.kube.kinds import (
@@ -120,6 +121,7 @@ class _Manifests:
         self._where: dict[_Key, str] = {}
         self._ended: set[_Key] = set()
         self._made = 0
+        self._has_devices = False
 
     def add(self, where: str, raw: object) -> None:
         """Add a document: an object, or a list of objects."""
@@ -137,7 +139,9 @@ class _Manifests:
         existing.sort(key=_order)
         report_failing(existing, self._issues)
         self._left_out.report([*existing, *self._new.values()], self._issues)
-        return self._records(new_header(NAME, paths, self._options), at_ns, existing)
+        header = new_header(NAME, paths, self._options)
+        header.has_devices = self._has_devices
+        return self._records(header, at_ns, existing)
 
     def _records(
         self, header: Header, at_ns: int, existing: list[KubernetesObject]
@@ -174,6 +178,7 @@ class _Manifests:
         if not is_carried(raw):
             self._left_out.add(where, raw)
             return
+        self._has_devices |= kind in device_versions.KINDS
         if note := security_note(raw):
             self._issues.add(NOT_SIMULATED, where, note)
         for path in misplaced_fields(raw):

@@ -77,6 +77,7 @@ def interpret(
         max(window_end_ns, facts.start_ns),
     )
     header.kubernetes_version, header.times_recorded = facts.kubernetes_version, True
+    header.has_devices = facts.has_devices
     header.options.update(options.as_text())
     yield output.numbering.header(header)
     followed = (

@@ -17,6 +17,7 @@ from replay.kube.changes import (
     Raw,
     condition,
     conditions,
+    controller,
     desired_state,
     disruption,
     finalizers,
@@ -38,6 +39,7 @@ from replay.world.api.pod_record import holding
 from replay.world.kubelet.critical_pods import EVICTED_REASONS, PREEMPTING, PREEMPTION_SIGNAL
 from reprieve.trace.v1beta1 import trace_pb2
 from reprieve.trace.v1beta1.trace_pb2 import BudgetStatus, ConditionChanged, Created, Record
+from services.kube.devices import FINALIZER
 from services.kube.pod import SYSTEM_CLASSES, TERMINAL_PHASES
 from services.kube.taints import DISK_PRESSURE, MEMORY_PRESSURE, PID_PRESSURE
 
@@ -293,7 +295,9 @@ class ObjectReader:
 
     def read(self, change: Transition) -> Iterator[Record]:
         """Yield the records of one change."""
-        if kind(change.new) in SIMULATED_OWNERS and self._has_simulated_owner(change.new):
+        if kind(change.new) == "ResourceClaim":
+            yield from self._claim(change)
+        elif kind(change.new) in SIMULATED_OWNERS and self._has_simulated_owner(change.new):
             yield from self._dependent(change)
         elif change.old is None:
             yield from self._added(change)
@@ -358,6 +362,29 @@ class ObjectReader:
         else:
             yield from self.output.create(change, change.new)
 
+    def _claim(self, change: Transition) -> Iterator[Record]:
+        """Yield the records of a claim for devices.
+
+        Those of the first list are inputs as they are; later, only what users and drivers do:
+        claims are made for pods, allocated and reserved by controllers that a replay has.
+        """
+        raw, old = change.new, change.old
+        if old is None and change.initial:
+            yield from self.output.create(change, raw)
+        elif (controller(raw) or {}).get("kind") == "Pod":
+            what = "made for a pod, which a replay does itself"
+            self.output.dropped(change, "controller-update", what)
+        elif old is None:
+            yield from self.output.create(change, without_status(raw))
+        elif change.deleted or is_being_deleted(raw):
+            if not is_being_deleted(old):
+                yield self.output.delete(change)
+        elif _claim_state(old) != _claim_state(raw):
+            devices = part(raw, "status").get("devices")
+            yield from self.output.update(change, {**raw, "status": {"devices": devices}})
+        else:
+            self.output.dropped(change, "status-only", "a change of status that no replay reads")
+
     def _pressure(self, change: Transition) -> Iterator[Record]:
         for type_ in _PRESSURES:
             before = condition(change.old or {}, type_).get("status", "False")
@@ -365,6 +392,12 @@ class ObjectReader:
             if after != before and not change.deleted:
                 changed = ConditionChanged(type=type_, status=str(after))
                 yield self.output.observed(change, condition_changed=changed)
+
+
+def _claim_state(raw: Raw) -> tuple[object, ...]:
+    """Return what users set of a claim, and what drivers report of its devices."""
+    held_by = [name for name in finalizers(raw) if name != FINALIZER]
+    return (*desired_state(raw), held_by, part(raw, "status").get("devices"))
 
 
 def _node_state(raw: Raw) -> tuple[object, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from replay.hashing import object_uid
 from replay.importers.recording.history import ObjectHistory, Transition
 from replay.importers.records import Issues
+from replay.kube import device_versions
 from replay.kube.changes import (
     Change,
     Raw,
@@ -79,6 +80,7 @@ class Survey:
 
     `objects` are by UID, `controllers` are (kind, namespace, name) by UID, `classes` are the names
     of PriorityClasses. `admitted` has, by the name of a class, the pod of it that was created last.
+    `has_devices`: devices, or claims for them, are recorded.
     """
 
     start_ns: int = 0
@@ -88,6 +90,7 @@ class Survey:
     controllers: dict[str, tuple[str, str, str]] = field(default_factory=dict)
     classes: set[str] = field(default_factory=set)
     admitted: dict[str, Raw] = field(default_factory=dict)
+    has_devices: bool = False
 
     def inferred_classes(self) -> Iterator[PriorityClass]:
         """Yield the classes of pods where no class is recorded.
@@ -159,6 +162,8 @@ class _Surveyor:
                     self._register(transition)
             case "Pod":
                 self._add_pod(transition)
+            case kind_ if kind_ in device_versions.KINDS:
+                self._result.has_devices = True
 
     def finished(self) -> Survey:
         result = self._result

@@ -81,6 +81,7 @@ class Target:
 
 EVENTS = Resource(kind="Event", plural="events", shorts=("ev",))
 _STORAGE = "storage.k8s.io"
+_DEVICES = "resource.k8s.io"
 ALL = (
     Resource(kind="Pod", plural="pods", shorts=("po",)),
     Resource(kind="Node", plural="nodes", shorts=("no",), namespaced=False),
@@ -135,6 +136,15 @@ ALL = (
     ),
     Resource(kind="CSINode", plural="csinodes", group=_STORAGE, namespaced=False),
     Resource(kind="VolumeAttachment", plural="volumeattachments", group=_STORAGE, namespaced=False),
+    Resource(kind="ResourceClaim", plural="resourceclaims", group=_DEVICES),
+    Resource(
+        kind="ResourceClaimTemplate",
+        plural="resourceclaimtemplates",
+        group=_DEVICES,
+        is_recorded=True,
+    ),
+    Resource(kind="ResourceSlice", plural="resourceslices", group=_DEVICES, namespaced=False),
+    Resource(kind="DeviceClass", plural="deviceclasses", group=_DEVICES, namespaced=False),
     EVENTS,
 )
 RESOURCES = tuple(resource.plural for resource in ALL)

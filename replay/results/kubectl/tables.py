@@ -6,7 +6,8 @@ word for it; one that is not set is "<none>" or "<unset>", as upstream has it.
 Source: kubernetes v1.34 pkg/printers/internalversion/printers.go, AddHandlers, printService,
 printPodDisruptionBudget, printResourceQuota, printLimitRange, printRuntimeClass,
 printPriorityClass, printNamespace, printPersistentVolume,
-printPersistentVolumeClaim, printStorageClass, printCSINode, printVolumeAttachment, printEvent;
+printPersistentVolumeClaim, printStorageClass, printCSINode, printVolumeAttachment, printEvent,
+printResourceClaim, printResourceSlice, printDeviceClass, printResourceClaimTemplate;
 pkg/apis/core/v1/defaults.go (volumes and claims).
 """
 
@@ -218,6 +219,30 @@ def _attachment(attachment: Any, now_ns: int) -> Sequence[str]:
     )
 
 
+def _resource_claim(claim: Any, now_ns: int) -> Sequence[str]:
+    return claim.metadata.name, claim_state(claim), age(claim, now_ns)
+
+
+def claim_state(claim: Any) -> str:
+    """Return a ResourceClaim's state in kubectl's words. Source: resourceClaimState."""
+    is_deleted = claim.metadata.HasField("deletion_timestamp")
+    states = ["deleted"] if is_deleted else []
+    if claim.status.HasField("allocation"):
+        states += ["allocated", "reserved"] if claim.status.reserved_for else ["allocated"]
+    elif not is_deleted:
+        states.append("pending")
+    return ",".join(states)
+
+
+def _resource_slice(slice_: Any, now_ns: int) -> Sequence[str]:
+    spec = slice_.spec
+    return slice_.metadata.name, spec.node_name, spec.driver, spec.pool.name, age(slice_, now_ns)
+
+
+def _named(item: Any, now_ns: int) -> Sequence[str]:
+    return item.metadata.name, age(item, now_ns)
+
+
 def _event(event: KubeEvent, now_ns: int) -> Sequence[str]:
     return (
         durations.age(now_ns - event.last_ns),
@@ -283,6 +308,10 @@ TABLES: Mapping[str, Table] = {
     ),
     "CSINode": Table.of(_csi_node, "NAME|DRIVERS|AGE"),
     "VolumeAttachment": Table.of(_attachment, "NAME|ATTACHER|PV|NODE|ATTACHED|AGE"),
+    "ResourceClaim": Table.of(_resource_claim, "NAME|STATE|AGE"),
+    "ResourceClaimTemplate": Table.of(_named, "NAME|AGE"),
+    "ResourceSlice": Table.of(_resource_slice, "NAME|NODE|DRIVER|POOL|AGE"),
+    "DeviceClass": Table.of(_named, "NAME|AGE"),
     "Event": Table.of(
         _event, "LAST SEEN|TYPE|REASON|OBJECT|+SUBOBJECT|+SOURCE|MESSAGE|+FIRST SEEN|+COUNT|+NAME"
     ),

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from replay.world.api import conditions
 from replay.world.api.covering_budgets import CoveringBudgets
+from replay.world.api.device_claims import ResourceClaim, StoredClaims, key_of
 from replay.world.api.owned_pods import OwnedPods, drop
 from replay.world.api.pod_record import (
     PodRecord,
@@ -43,7 +44,8 @@ class Changed:
 
     `relabelled` are the pods that are new, or whose labels or owners a user has changed, `disowned`
     the former controllers of pods that have another one or none now, by the pod's UID, `disrupted`
-    the budgets of pods that are disrupted because the budgets' statuses allow it.
+    the budgets of pods that are disrupted because the budgets' statuses allow it, `claims` the
+    ResourceClaims, by namespace/name.
     """
 
     owners: dict[str, None] = field(default_factory=dict)
@@ -54,6 +56,7 @@ class Changed:
     budgets: dict[str, None] = field(default_factory=dict)
     disrupted: dict[str, None] = field(default_factory=dict)
     nodes: dict[str, None] = field(default_factory=dict)
+    claims: dict[str, None] = field(default_factory=dict)
 
     def add(self, later: Changed) -> None:
         """Add later changes."""
@@ -65,6 +68,7 @@ class Changed:
         self.budgets.update(later.budgets)
         self.disrupted.update(later.disrupted)
         self.nodes.update(later.nodes)
+        self.claims.update(later.claims)
 
 
 class Cluster:
@@ -125,6 +129,7 @@ class Cluster:
         self.budgets = {}
         self.covering_budgets = CoveringBudgets()
         self.spent_budgets = SpentBudgets()
+        self.device_claims = StoredClaims()
         self.replica_sets = {}
         self.deployments = {}
         self.scales = {}
@@ -271,15 +276,14 @@ class Cluster:
         return uid in self.pods or (uid != "" and any(removed))
 
     def is_end_unsent(self, kind: str, identity: str) -> bool:
-        """Return whether an unsent event ends or removes a pod or a node.
+        """Return whether an unsent event ends or removes a pod, a node or a claim.
 
-        `identity` is a pod's UID or a node's name; a pod ends by its removal, or by the request to
-        delete it.
+        `identity` is a pod's UID, a node's name or a claim's namespace/name; a pod ends by its
+        removal, or by the request to delete it.
         """
-        if kind == "Node":
-            return any(
-                event.remove.kind == kind and event.remove.name == identity for event in self.events
-            )
+        if kind != "Pod":
+            removed = (event.remove for event in self.events if event.remove.kind == kind)
+            return any(identity in (gone.name, f"{gone.namespace}/{gone.name}") for gone in removed)
         return any(
             event.remove.uid == identity
             or (event.patch.HasField("deletion_time_ns") and event.patch.pod.uid == identity)
@@ -384,6 +388,27 @@ class Cluster:
         if budget is not None:
             ref = object_ref("PodDisruptionBudget", budget.metadata)
             self._add_event(scheduler_pb2.Event(time_ns=now_ns, remove=ref))
+
+    def put_claim(self, now_ns: int, claim: ResourceClaim) -> None:
+        """Add or replace a claim for devices."""
+        if not claim.metadata.HasField("creation_timestamp"):
+            set_time(claim.metadata.creation_timestamp, now_ns)
+        stored = self.device_claims.put(claim)
+        stamp(claim.metadata, stored)
+        event = scheduler_pb2.Event(time_ns=now_ns)
+        (event.add if stored is None else event.update).resource_claim.CopyFrom(claim)
+        self._add_event(event)
+        self.changed.claims[key_of(claim)] = None
+        self._snapshot_changed()
+
+    def remove_claim(self, now_ns: int, key: str) -> None:
+        """Remove a claim for devices."""
+        claim = self.device_claims.pop(key)
+        if claim is not None:
+            ref = object_ref("ResourceClaim", claim.metadata)
+            self._add_event(scheduler_pb2.Event(time_ns=now_ns, remove=ref))
+            self.changed.claims[key] = None
+            self._snapshot_changed()
 
     def put_other(self, now_ns: int, message: object_pb2.KubernetesObject, *, is_new: bool) -> None:
         """Add or replace an object that only the scheduler reads."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from replay.world.api.conditions import is_ready, ready_since_ns, set_pod_condition
 from replay.world.models import DEFAULT_GRACE_S
 from reprieve.eviction.v1beta1 import eviction_pb2
-from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2, policy_pb2
+from reprieve.kube.v1beta1 import device_pb2, meta_pb2, node_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import TERMINAL_PHASES
@@ -16,6 +17,12 @@ from services.rpc.kube.fields import set_time
 
 JOB_TRACKING = "batch.kubernetes.io/job-tracking"
 """The finalizer of a pod that its Job has not counted yet."""
+_Versioned: TypeAlias = (
+    pod_pb2.Pod
+    | node_pb2.Node
+    | policy_pb2.PodDisruptionBudget
+    | device_pb2.DeviceClaims.ResourceClaim
+)
 _REMOVED_AT_ONCE = frozenset({JOB_TRACKING, "foregroundDeletion", "orphan"})
 """The finalizers of pods that controllers of Kubernetes' own remove: of Jobs, of garbage."""
 
@@ -249,10 +256,7 @@ def patch_status(
     patch.status.CopyFrom(pod.status)
 
 
-def stamp(
-    meta: meta_pb2.ObjectMeta,
-    stored: pod_pb2.Pod | node_pb2.Node | policy_pb2.PodDisruptionBudget | None = None,
-) -> str:
+def stamp(meta: meta_pb2.ObjectMeta, stored: _Versioned | None = None) -> str:
     """Set the version after that of the stored object, "1" for a new one, and return it."""
     changes = 1 + (int(stored.metadata.resource_version) if stored is not None else 0)
     version = meta.resource_version = str(changes)

@@ -19,6 +19,7 @@ from replay.world.controllers.autoscaling.cluster_autoscaler import (
     ClusterAutoscaler,
 )
 from replay.world.controllers.autoscaling.node_groups import Autoscaling
+from replay.world.controllers.device_claims import DeviceClaims
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NodeLifecycle
@@ -72,6 +73,8 @@ def controllers_in_order(
         TaintEviction(state, lifecycle),
         # Workloads create, delete and adopt pods until nothing changes any more.
         Workloads(state, lifecycle),
+        # Claims are made for these pods, and freed of pods that are done.
+        DeviceClaims(state, lifecycle),
         # Budgets count after all of these, so that every attempt and eviction reads a status of
         # its own moment.
         budgets,

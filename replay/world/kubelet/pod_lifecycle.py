@@ -197,6 +197,14 @@ class PodLifecycle(Controller):
         """Plan the first sync of a pod that was bound to its node."""
         self._timeline.plan(now_ns, ActionKind.KUBELET_SEES, pod.uid)
 
+    def claims_prepared(self, now_ns: int, pod: PodRecord) -> None:
+        """Start a bound pod whose kubelet has waited for its claims for devices."""
+        if pod.running_ns is not None or pod.is_terminal or pod.is_terminating:
+            return
+        steps = (ActionKind.KUBELET_SEES, ActionKind.START, ActionKind.RESTART)
+        if all(self._timeline.planned_ns(kind, pod.uid) is None for kind in steps):
+            self._timeline.plan(now_ns, ActionKind.KUBELET_SEES, pod.uid)
+
     def act(self, now_ns: int, action: Action) -> None:
         """Carry out a planned action of a pod, unless the pod has ended at the same instant."""
         kind, pod = action.kind, self._cluster.pods.get(action.key)
@@ -322,11 +330,18 @@ class PodLifecycle(Controller):
     # Steps
 
     def _kubelet_sees(self, now_ns: int, pod: PodRecord) -> None:
-        """Write the kubelet's first status; containers that start at once run in it already."""
+        """Write the kubelet's first status; containers that start at once run in it already.
+
+        The containers of a pod whose claims for devices are not reserved for it wait for that.
+        """
         if pod.is_terminating:
             return
         is_new = not pod.message.status.HasField("start_time")
         if is_new and not self._admits(now_ns, pod):
+            return
+        if not self._cluster.device_claims.may_run(pod):
+            if is_new:
+                self._cluster.status_changed(now_ns, pod, conditions.seen)
             return
         delay_ns = self.start_delay_ns(now_ns, pod)
         if delay_ns <= 0:

@@ -63,7 +63,7 @@ class RecordFeed:
     def add_template(self, template: trace_pb2.Template) -> None:
         """Add a template, which only later records refer to."""
         self._templates[template.id] = template.pod
-        self._template_features[template.id] = tuple(pod_features(template.pod.spec))
+        self._template_features[template.id] = self._features(template.pod)
 
     def feed(self, now_ns: int, record: trace_pb2.Record) -> None:
         """Carry out one record; an invalid one is noted and changes nothing."""
@@ -116,7 +116,7 @@ class RecordFeed:
         else:
             message = pod_pb2.Pod()
             message.CopyFrom(create.pod)
-            features = tuple(pod_features(message.spec))
+            features = self._features(message)
         life = trace_pb2.PodLife()
         life.CopyFrom(create.life)
         if not life.usage_id:
@@ -128,6 +128,10 @@ class RecordFeed:
             without_uid = ("Pod", meta.namespace, meta.name)
             meta.uid = object_uid(*without_uid, ordinal=self._uids_made[without_uid])
         return RequestedPod(message, life, features, without_uid)
+
+    def _features(self, pod: pod_pb2.Pod) -> tuple[str, ...]:
+        has_devices = self._cluster.device_claims.are_simulated
+        return tuple(pod_features(pod.spec, has_devices=has_devices))
 
     def _stored(self, requested: RequestedPod) -> None:
         """Count a stored pod's UID, and note its features that are not simulated."""

@@ -13,6 +13,7 @@ from replay.world.api.conditions import set_pod_condition
 from replay.world.api.pod_record import PodRecord
 from replay.world.journal import Mistake, Refusal
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
+from replay.world.loop.claim_writer import ClaimWriter
 from replay.world.loop.preemptions import PreemptionExecutor
 from replay.world.loop.refusals import RefusalRules, at_decision, decided_twice
 from replay.world.loop.rounds import InvalidOutcomes
@@ -38,6 +39,7 @@ class OutcomeExecutor:
         self._lifecycle = lifecycle
         self._rules = RefusalRules(state.cluster, costs.node_of_binding)
         self.preemptions = PreemptionExecutor(state, lifecycle, self._rules)
+        self._claims = ClaimWriter(state.cluster)
         self._mistake: Mistake | None = None
         self.last_refusal = ""
         self._invalid = {}
@@ -108,6 +110,8 @@ class OutcomeExecutor:
         pod = self._cluster.pods.get(outcome.pop.uid)
         waited_ns = 0 if pod is None else pod.waited_ns(now_ns)
         if refusal is None and pod is not None:
+            if outcome.bind.HasField("claims"):
+                self._claims.bound(now_ns, pod, outcome.bind.claims)
             self._cluster.bind(now_ns, pod, outcome.bind.node_name)
             self._journal.scheduled(now_ns, pod.object_ref(), outcome, waited_ns=waited_ns)
             pod.placed = not violations
@@ -143,6 +147,8 @@ class OutcomeExecutor:
         refusal = self._attempt_failed(
             now_ns, uid, attempts, "Unschedulable", verdict.message, nominated, repeated
         )
+        if refusal is None and verdict.HasField("freed_claims"):
+            self._claims.freed(now_ns, verdict.freed_claims)
         if not verdict.HasField("preemption"):
             return True
         if refusal is None:

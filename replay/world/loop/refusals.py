@@ -17,12 +17,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from replay.world.api.cluster import Cluster
+from replay.world.api.device_claims import key_of
 from replay.world.api.pod_record import PodRecord
 from replay.world.journal import Mistake, Refusal
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 MAY_CHANGE = frozenset(
-    {Mistake.UNKNOWN_POD, Mistake.UNKNOWN_NODE, Mistake.TERMINATING_POD, Mistake.UNKNOWN_VICTIM}
+    {
+        *(Mistake.UNKNOWN_POD, Mistake.UNKNOWN_NODE, Mistake.TERMINATING_POD),
+        *(Mistake.UNKNOWN_VICTIM, Mistake.UNKNOWN_CLAIM),
+    }
 )
 """The causes that a change in the cluster can have instead of a mistake."""
 
@@ -55,6 +59,15 @@ class RefusalRules:
         if node_name not in self._cluster.nodes:
             message = f'nodes "{node_name}" not found'
             return self._ruled_out("Node", node_name, message, Mistake.UNKNOWN_NODE)
+        return self._missing_claim(outcome.bind.claims)
+
+    def _missing_claim(self, changes: scheduler_pb2.ClaimChanges) -> Refusal | None:
+        """Return the refusal of a binding that changes a claim which does not exist."""
+        for claim in changes.claims:
+            key = key_of(claim)
+            if key not in self._cluster.device_claims.by_key:
+                message = f'resourceclaims.resource.k8s.io "{claim.metadata.name}" not found'
+                return self._ruled_out("ResourceClaim", key, message, Mistake.UNKNOWN_CLAIM)
         return None
 
     def attempt(self, uid: str) -> Refusal | None:

@@ -1,6 +1,8 @@
 """Slices, classes and claims of devices as the scheduler sees them, and which devices are in use.
 
-What is in use follows from the claims, and changes with them. `Devices.changed` is called with the
+A claim is as it was received, with what pods have reserved since and the world has not confirmed
+yet: an update that was made before a reservation, and comes after it, does not undo it. What is in
+use follows from the claims, and changes with them. `Devices.changed` is called with the
 pools whose devices came into use or went out of it, so that what follows from a node's pools is
 computed again for the nodes that reach them only; None stands for a change after which anything may
 be different.
@@ -9,7 +11,7 @@ be different.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from services.kube.devices import (
     IMPLICIT_EXTENDED_RESOURCE_PREFIX,
@@ -117,7 +119,9 @@ class Slices:
 class Devices:
     """The device objects by name, claims by "namespace/name", and indexes of them.
 
-    `version` grows with each change, `class_version` with those of classes.
+    `version` grows with each change, `class_version` with those of classes. `_received` are the
+    claims that have reservations which are not confirmed, as they were received (None for one that
+    was not), and `_reserved` these reservations: the claim after each, by the pod's UID.
     """
 
     def __init__(self) -> None:
@@ -131,6 +135,8 @@ class Devices:
         self._index: Slices | None = None
         self._extended: dict[str, DeviceClass] = {}
         self._made_for: dict[str, dict[str, None]] = {}
+        self._received: dict[str, ResourceClaim | None] = {}
+        self._reserved: dict[str, dict[str, ResourceClaim]] = {}
 
     @property
     def slices(self) -> Slices:
@@ -140,9 +146,9 @@ class Devices:
         return self._index
 
     def held(self, kind: str, key: str) -> DeviceObject | None:
-        """Return an object, None for an unknown one."""
+        """Return an object as it was received, None for an unknown one."""
         if kind == "ResourceClaim":
-            return self.claims.get(key)
+            return self._received[key] if key in self._received else self.claims.get(key)
         return self.classes.get(key) if kind == "DeviceClass" else self._slices.get(key)
 
     def class_of(self, resource: str) -> DeviceClass | None:
@@ -170,8 +176,44 @@ class Devices:
                 if self.classes.get(value.name) != value:
                     self._put_class(value)
             case ResourceClaim():
-                if self.claims.get(value.key) != value:
-                    self._put_claim(value)
+                self._receive(value)
+
+    def reserve(self, pod_uid: str, claim: ResourceClaim) -> None:
+        """Take a claim as allocated and reserved for a pod until the world confirms that."""
+        self._received.setdefault(claim.key, self.claims.get(claim.key))
+        self._reserved.setdefault(claim.key, {})[pod_uid] = claim
+        self._put_claim(claim)
+
+    def unreserve(self, pod_uid: str, key: str) -> None:
+        """Undo a reservation; one that was confirmed stays."""
+        if pod_uid in self._reserved.get(key, {}):
+            del self._reserved[key][pod_uid]
+            self._receive(self._received[key], key)
+
+    def reservations(self) -> Iterator[tuple[str, ResourceClaim]]:
+        """Yield the reservations that were not confirmed: the pod's UID, and the claim after it."""
+        for reserved in self._reserved.values():
+            yield from reserved.items()
+
+    def _receive(self, claim: ResourceClaim | None, key: str = "") -> None:
+        """Put a claim as it was received, with the reservations that it does not confirm."""
+        key = key if claim is None else claim.key
+        if key in self._received:
+            self._received[key] = claim
+            reserved = self._reserved[key]
+            for uid in [
+                uid for uid in reserved if claim is not None and claim.is_reserved_for(uid)
+            ]:
+                del reserved[uid]
+            for after in reserved.values():
+                claim = after if claim is None else _with_reservation(claim, after)
+            if not reserved:
+                del self._received[key], self._reserved[key]
+        if claim is None:
+            self._take_out(self.claims.pop(key))
+            self.version += 1
+        elif self.claims.get(key) != claim:
+            self._put_claim(claim)
 
     def remove(self, kind: str, key: str) -> None:
         """Remove an object; an unknown one is ignored."""
@@ -185,20 +227,25 @@ class Devices:
             case "DeviceClass":
                 self._remove_class(key)
             case "ResourceClaim":
+                self._received.pop(key, None)
+                self._reserved.pop(key, None)
                 self._take_out(self.claims.pop(key))
                 self.version += 1
 
     def _put_claim(self, claim: ResourceClaim) -> None:
         before = self.claims.get(claim.key)
+        self.claims[claim.key] = claim
+        self.version += 1
+        is_as_before = before is not None and before.owners == claim.owners
+        if is_as_before and before is not None and before.allocation == claim.allocation:
+            return
         if before is not None:
             self._take_out(before)
-        self.claims[claim.key] = claim
         for owner in claim.owners:
             if owner.controller:
                 self._made_for.setdefault(owner.uid, {})[claim.key] = None
         if claim.allocation is not None:
             self._count(claim.allocation, 1)
-        self.version += 1
 
     def _take_out(self, claim: ResourceClaim) -> None:
         for owner in claim.owners:
@@ -241,6 +288,17 @@ class Devices:
     def _changed_anything(self) -> None:
         self.version += 1
         self.changed(None)
+
+
+def _with_reservation(claim: ResourceClaim, after: ResourceClaim) -> ResourceClaim:
+    """Return a claim with the allocation and the reservations that it had `after` a reservation."""
+    more = [consumer for consumer in after.reserved_for if not claim.is_reserved_for(consumer.uid)]
+    return replace(
+        claim,
+        allocation=claim.allocation or after.allocation,
+        finalizers=tuple(dict.fromkeys((*claim.finalizers, *after.finalizers))),
+        reserved_for=(*claim.reserved_for, *more),
+    )
 
 
 def _ignore(pool: PoolName | None) -> None:

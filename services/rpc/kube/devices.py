@@ -390,3 +390,28 @@ def resource_claim_to_message(
             uid=consumer.uid,
         )
     return message
+
+
+def observed_claim_to_message(
+    claim: devices.ResourceClaim,
+) -> device_pb2.DeviceClaims.ResourceClaim:
+    """Return a claim as a message, with what drivers report of its devices."""
+    message = resource_claim_to_message(claim)
+    by_device: dict[devices.DeviceId, device_pb2.AllocatedDeviceStatus] = {}
+    for condition in claim.conditions:
+        reported = by_device.get(condition.device)
+        if reported is None:
+            driver, pool, device = (
+                condition.device.driver,
+                condition.device.pool,
+                condition.device.device,
+            )
+            reported = message.status.devices.add(driver=driver, pool=pool, device=device)
+            by_device[condition.device] = reported
+        reported.conditions.add(
+            type=condition.type,
+            status=condition.status,
+            reason=condition.reason,
+            message=condition.message,
+        )
+    return message

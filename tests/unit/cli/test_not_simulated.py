@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from replay.trace.validate import NO_DEVICES
 from reprieve.kube.v1beta1.pod_pb2 import PodSpec
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.unit.world.builders import (
@@ -14,8 +15,6 @@ from tests.unit.world.builders import (
     update,
 )
 
-DEVICES = "device claims (resourceClaims) are not simulated: they always fit"
-
 
 def ask(spec: PodSpec) -> None:
     """Ask for what is not simulated."""
@@ -24,7 +23,7 @@ def ask(spec: PodSpec) -> None:
 
 def noted(world: World) -> int:
     """Return how often the feature was noted."""
-    return world.journal.notes["not-simulated", DEVICES]
+    return world.journal.notes["not-simulated", NO_DEVICES]
 
 
 def test_each_pod_counts_with_and_without_a_template() -> None:

@@ -13,6 +13,7 @@ from replay.results.kubectl.resources import ALL
 from replay.results.kubectl.tables import TABLES, cells
 from replay.results.kubectl.workload_rows import selector_text
 from reprieve.kube.v1beta1 import (
+    device_pb2,
     meta_pb2,
     node_pb2,
     object_pb2,
@@ -52,6 +53,10 @@ _UPSTREAM = {
     "StorageClass": "NAME|PROVISIONER|RECLAIMPOLICY|VOLUMEBINDINGMODE|ALLOWVOLUMEEXPANSION|AGE",
     "CSINode": "NAME|DRIVERS|AGE",
     "VolumeAttachment": "NAME|ATTACHER|PV|NODE|ATTACHED|AGE",
+    "ResourceClaim": "NAME|STATE|AGE",
+    "ResourceClaimTemplate": "NAME|AGE",
+    "ResourceSlice": "NAME|NODE|DRIVER|POOL|AGE",
+    "DeviceClass": "NAME|AGE",
     "Event": "LAST SEEN|TYPE|REASON|OBJECT|+SUBOBJECT|+SOURCE|MESSAGE|+FIRST SEEN|+COUNT|+NAME",
 }
 """AddHandlers of printers.go; + before those of -o wide. CONDITIONS is ours."""
@@ -206,3 +211,20 @@ def test_a_node_shows_what_its_kubelet_reports() -> None:
     shown = _shown(node_pb2.Node, {"metadata": {"name": "n"}, "status": status})
     assert (shown["INTERNAL-IP"], shown["EXTERNAL-IP"]) == ("10.0.0.2", "<none>")
     assert (shown["ROLES"], shown["OS-IMAGE"]) == ("<none>", "<unknown>")
+
+
+def test_the_state_of_a_claim_for_devices_is_kubectls() -> None:
+    """A deleted one without devices is deleted only; pending is one that is not."""
+    allocated: dict[str, Any] = {"allocation": {"devices": {}}}
+    reserved = {**allocated, "reservedFor": [{"resource": "pods", "name": "p", "uid": "u"}]}
+    deleted: dict[str, Any] = {"deletionTimestamp": _NOW}
+    for metadata, status, state in (
+        ({}, {}, "pending"),
+        ({}, allocated, "allocated"),
+        ({}, reserved, "allocated,reserved"),
+        (deleted, {}, "deleted"),
+        (deleted, reserved, "deleted,allocated,reserved"),
+    ):
+        claim = {"metadata": metadata, "status": status}
+        shown = _shown(device_pb2.DeviceClaims.ResourceClaim, claim)
+        assert shown["STATE"] == state

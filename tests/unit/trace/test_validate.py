@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.trace.validate import validate
+from replay.trace.validate import NO_DEVICES, validate
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import Record, Template
 from tests.unit.trace.builders import make_header, make_marker, make_pod
@@ -53,7 +53,7 @@ def test_requests_of_a_template_are_counted_by_its_pods() -> None:
         record.pod_create.template_id = 1
     records = [make_header(), Record(sequence=2, template=template), *pods]
     warnings = validate(records).warnings
-    assert warnings["device claims (resourceClaims) are not simulated: they always fit"] == 2
+    assert warnings[NO_DEVICES] == 2
 
 
 def test_requests_of_a_controllers_pods_are_warned_of() -> None:

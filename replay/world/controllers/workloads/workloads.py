@@ -146,7 +146,9 @@ class Workloads(Controller):
         named = (kind, meta.namespace, meta.name)
         noted = self._features.get(named, frozenset())
         spec = workload.spec.job_template.spec if kind == "CronJob" else workload.spec
-        features = dict.fromkeys(pod_features(spec.template.spec))
+        features = dict.fromkeys(
+            pod_features(spec.template.spec, has_devices=self._cluster.device_claims.are_simulated)
+        )
         for feature in features:
             if feature not in noted:
                 self._journal.note("not-simulated", feature)

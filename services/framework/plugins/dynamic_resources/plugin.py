@@ -98,10 +98,6 @@ NOT_AVAILABLE = "resourceclaim not available on the node"
 _NOT_ALLOCATED = "cannot allocate all claims"
 _LEFT_OVER = "cannot schedule extended resource claim"
 _NOT_FOUND_FOR_NODE = "claim allocation not found for node"
-_KEPT = 256
-"""Pods whose reservations are kept before those that the world has confirmed are looked for."""
-_Change = tuple[ResourceClaim | None, ResourceClaim]
-"""A claim before (None: there was none) and after a reservation."""
 _ALTERNATIVES_MAX = 8
 """Alternatives that a request can have (FirstAvailableDeviceRequestMaxSize)."""
 
@@ -152,7 +148,6 @@ class DynamicResources(
         self._pools: dict[str, tuple[Slices, Node, tuple[Pool, ...]]] = {}
         self._changes: dict[str, ClaimChanges] = {}
         self._failures: dict[str, Status | None] = {}
-        self._before: dict[str, list[_Change]] = {}
 
     @property
     def unprepared_text(self) -> str:
@@ -434,47 +429,28 @@ class DynamicResources(
         devices = snapshot.catalog.devices
         created = planned.changes.created
         after = [*planned.changes.claims, *(() if created is None else (created,))]
-        if len(self._before) > _KEPT:
-            self._forget_confirmed(devices)
-        self._before[pod.uid] = [(devices.claims.get(claim.key), claim) for claim in after]
         for claim in after:
-            devices.put(claim)
+            devices.reserve(pod.uid, claim)
         self._changes[pod.uid] = planned.changes
         self._failures[pod.uid] = planned.failure
         return None
 
     def unreserve(self, pod: Pod, row: int, snapshot: Snapshot) -> None:  # noqa: ARG002 - wherever it was
-        """Restore the claims, unless they have changed since."""
+        """Undo the reservation of the pod's claims, unless the world has confirmed it."""
         self._changes.pop(pod.uid, None)
         devices = snapshot.catalog.devices
-        for before, after in reversed(self._before.pop(pod.uid, [])):
-            if devices.claims.get(after.key) is not after:
-                continue
-            if before is None:
-                devices.remove("ResourceClaim", after.key)
-            else:
-                devices.put(before)
-
-    def _forget_confirmed(self, devices: Devices) -> None:
-        """Forget the reserved claims that have changed since."""
-        standing = {
-            uid: [change for change in changes if devices.claims.get(change[1].key) is change[1]]
-            for uid, changes in self._before.items()
-        }
-        self._before = {uid: changes for uid, changes in standing.items() if changes}
+        for key in [claim.key for uid, claim in devices.reservations() if uid == pod.uid]:
+            devices.unreserve(pod.uid, key)
 
     def saved_state(self, snapshot: Snapshot) -> Plain:
-        """Return the reserved claims that have not changed, before and after, by pod."""
-        self._forget_confirmed(snapshot.catalog.devices)
-        saved: Plain = orjson.loads(write(list(self._before.items())))
+        """Return the reservations that were not confirmed, by pod."""
+        saved: Plain = orjson.loads(write(list(snapshot.catalog.devices.reservations())))
         return saved
 
     def restore_state(self, saved: Plain, snapshot: Snapshot) -> None:
         """Reserve the saved claims again."""
-        for uid, changes in Reading().read(list[tuple[str, list[_Change]]], saved):
-            self._before[uid] = changes
-            for _, after in changes:
-                snapshot.catalog.devices.put(after)
+        for uid, claim in Reading().read(list[tuple[str, ResourceClaim]], saved):
+            snapshot.catalog.devices.reserve(uid, claim)
 
     def pre_bind(self, pod: Pod, node_name: str) -> Status | None:  # noqa: ARG002 - as it was reserved
         """Return how the writes fail; devices that drivers make ready are taken for ready."""

@@ -1,0 +1,255 @@
+"""Clusters with devices, as kubectl lists them: which pod gets which, and when it is free again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from replay.backends.processes import EmbeddedServices
+from replay.runner import FinishedReplay
+from replay.world.models import Models
+from tests import device_objects as k8s
+from tests.e2e.replays import bindings, run, trace
+
+pytestmark = pytest.mark.e2e
+LATER = "2026-01-01T00:00:01Z"
+
+
+def play(
+    services: EmbeddedServices,
+    folder: Path,
+    *objects: Mapping[str, Any],
+    rules: str = "v1.36",
+    models: Models | None = None,
+) -> FinishedReplay:
+    """Replay a list of objects."""
+    path = k8s.written(folder / "cluster.json", *objects)
+    return run(services, trace([path]), folder / "run", rules=rules, models=models)
+
+
+def nodes_of(finished: FinishedReplay) -> dict[str, str]:
+    """Return the node of each pod that was bound."""
+    return {name: bound.node for name, bound in bindings(finished).items()}
+
+
+def claim_at_end(finished: FinishedReplay, name: str) -> k8s.Claim:
+    """Return a claim of the default namespace."""
+    return finished.replay.cluster.device_claims.by_key[f"default/{name}"]
+
+
+def devices_of(claim: k8s.Claim) -> list[str]:
+    """Return the allocated devices."""
+    return [f"{each.pool}/{each.device}" for each in claim.status.allocation.devices.results]
+
+
+def bound_at_s(finished: FinishedReplay) -> dict[str, int]:
+    """Return after how many seconds each pod was bound."""
+    entries = list(finished.run.decisions())
+    start_ns = entries[0].time_ns
+    return {
+        entry.observed.object.name: (entry.time_ns - start_ns) // 10**9
+        for entry in entries
+        if entry.observed.HasField("scheduled")
+    }
+
+
+@pytest.mark.parametrize("rules", ["v1.34", "v1.36"])
+def test_devices_are_given_to_pods_and_free_again_when_these_have_ended(
+    here: EmbeddedServices, tmp_path: Path, rules: str
+) -> None:
+    """Three pods want one of two GPUs each: the third one waits for the first to end."""
+    pods = [k8s.pod(name, template="one", service_s=s) for name, s in (("p", 60), ("q", 90))]
+    last = k8s.pod("r", template="one", created=LATER, service_s=10)
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("a"), k8s.gpus("a", 2), k8s.device_class(), k8s.template("one"), *pods, last),
+        rules=rules,
+    )
+    assert bound_at_s(finished) == {"p": 0, "q": 0, "r": 60}
+    states = [dict(k8s.allocated(claims)) for claims in k8s.claims_over_time(finished.run)]
+    assert {"a/gpu-0": 1, "a/gpu-1": 1} in states
+    assert all(count == 1 for state in states for count in state.values())
+    assert not states[-1]
+    assert not finished.replay.cluster.device_claims.by_key
+
+
+def test_a_running_pod_keeps_the_device_of_its_claim(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Which another claim does not get, whatever node would be preferred."""
+    made = k8s.claim("old-gpu-x", "a/gpu-0", reserved_for=["old"], **k8s.owned_by("old"))
+    running = k8s.pod("old", template="one", on="a", made="old-gpu-x")
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("a"), k8s.gpus("a", 1), k8s.node("b", cpu="2"), k8s.gpus("b", 1)),
+        *(k8s.device_class(), k8s.template("one"), made, running, k8s.pod("new", template="one")),
+    )
+    assert nodes_of(finished) == {"new": "b"}
+    assert devices_of(claim_at_end(finished, "old-gpu-x")) == ["a/gpu-0"]
+    assert finished.replay.cluster.pods["uid-old"].running_ns is not None
+
+
+def test_an_allocated_claim_without_a_reservation_leads_its_pod_to_the_device(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """The claim was allocated for a pod that has gone since; its node is not the preferred one."""
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("a"), k8s.node("b", cpu="2"), k8s.gpus("a", 1), k8s.gpus("b", 1)),
+        *(k8s.device_class(), k8s.claim("held", "b/gpu-0"), k8s.pod("p", claim="held")),
+    )
+    assert nodes_of(finished) == {"p": "b"}
+    held = claim_at_end(finished, "held")
+    assert [each.name for each in held.status.reserved_for] == ["p"]
+
+
+def test_pods_share_a_claim_until_the_last_of_them_has_ended(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """They run on one node; another pod gets the device only then."""
+    shared = [k8s.pod(name, claim="ours", service_s=s) for name, s in (("p", 10), ("q", 20))]
+    third = k8s.pod("r", claim="ours", on="a", phase="Pending", service_s=30)
+    other = k8s.pod("later", template="one", created=LATER, service_s=5)
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("a"), k8s.gpus("a", 1), k8s.node("b"), k8s.device_class()),
+        *(k8s.template("one"), k8s.claim("ours"), *shared, third, other),
+    )
+    assert bound_at_s(finished) == {"p": 0, "q": 0, "later": 30}
+    assert set(nodes_of(finished).values()) == {"a"}
+    most = max(
+        len(claims["default/ours"].status.reserved_for)
+        for claims in k8s.claims_over_time(finished.run)
+    )
+    assert most == 3
+    ours = claim_at_end(finished, "ours")
+    assert not ours.status.HasField("allocation")
+    assert not ours.metadata.finalizers
+
+
+def test_a_bound_pod_waits_for_its_claim_at_its_kubelet(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """A claim that nothing allocates never lets it start, and no scheduler looks at it."""
+    waits = k8s.pod("p", template="one", on="a", phase="Pending")
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("a"), k8s.gpus("a", 1), k8s.device_class(), k8s.template("one"), waits),
+    )
+    held = finished.replay.cluster.pods["uid-p"]
+    assert held.running_ns is None
+    assert held.message.status.HasField("start_time")
+    (claim,) = finished.replay.cluster.device_claims.by_key.values()
+    assert claim.metadata.generate_name == "p-gpu-"
+    assert not claim.status.HasField("allocation")
+
+
+def test_a_claim_that_is_being_deleted_goes_with_its_last_pod(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Its pod runs on; no other pod may use it, and one that names it waits."""
+    deleted = k8s.claim(
+        "old", "a/gpu-0", reserved_for=["p"], deletionTimestamp="2026-01-01T00:00:00Z"
+    )
+    user = k8s.pod("p", claim="old", on="a", service_s=30)
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("a"), k8s.gpus("a", 1), k8s.device_class(), deleted, user),
+        k8s.pod("q", claim="old"),
+    )
+    assert nodes_of(finished) == {}
+    assert not finished.replay.cluster.device_claims.by_key
+    (note,) = [text for kind, text in finished.replay.journal.notes if kind == "device-claims"]
+    assert note == "pods wait for ResourceClaims that do not exist: default/old (default/q)"
+
+
+def test_a_pod_waits_for_a_missing_template_and_then_goes_on(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """No attempt is made before."""
+    path = k8s.written(
+        tmp_path / "cluster.json",
+        *(k8s.node("a"), k8s.gpus("a", 1), k8s.device_class(), k8s.pod("p", template="late")),
+    )
+    records = trace([path])
+    later = trace([k8s.written(tmp_path / "later.json", k8s.template("late"))])[-1]
+    later.time_ns, later.sequence = records[-1].time_ns + 60 * 10**9, records[-1].sequence + 1
+    finished = run(here, [*records, later], tmp_path / "run", rules="v1.36")
+    (entry,) = [each for each in finished.run.decisions() if each.observed.HasField("scheduled")]
+    assert entry.time_ns == later.time_ns
+    assert finished.summary.decided.failed_attempts == 0
+
+
+def test_the_slices_of_a_node_go_with_it(here: EmbeddedServices, tmp_path: Path) -> None:
+    """A node of the same name that comes later has none until it brings some."""
+    path = k8s.written(
+        tmp_path / "cluster.json",
+        *(k8s.node("a"), k8s.gpus("a", 1), k8s.device_class(), k8s.template("one")),
+    )
+    records = trace([path])
+    more = trace([k8s.written(tmp_path / "more.json", k8s.node("a"), k8s.pod("p", template="one"))])
+    gone = type(records[-1])()
+    gone.delete.object.kind, gone.delete.object.name = "Node", "a"
+    later = [gone, *(record for record in more if not record.HasField("header"))]
+    for second, record in enumerate(later, 1):
+        record.time_ns = records[-1].time_ns + second * 10**9
+        record.sequence = records[-1].sequence + second
+    finished = run(here, [*records, *later], tmp_path / "run", rules="v1.36")
+    assert nodes_of(finished) == {}
+    removed = [
+        event.remove.name
+        for round_ in finished.run.rounds()
+        for event in round_.events
+        if event.remove.kind == "ResourceSlice"
+    ]
+    assert removed == ["a-slice"]
+
+
+def test_a_claim_that_no_node_reaches_any_more_is_given_back(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """It was allocated on a node that has gone: the scheduler deallocates it and tries again."""
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("b"), k8s.gpus("b", 1), k8s.gpus("gone", 1), k8s.device_class()),
+        *(k8s.claim("held", "gone/gpu-0"), k8s.pod("p", claim="held")),
+    )
+    assert nodes_of(finished) == {"p": "b"}
+    assert devices_of(claim_at_end(finished, "held")) == ["b/gpu-0"]
+
+
+def test_a_class_serves_an_extended_resource_by_a_claim_of_the_schedulers(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """The claim is the pod's, which its status names, and goes with the pod."""
+    wants = k8s.pod("p", service_s=60)
+    resources = {"cpu": "1", "example.com/gpu": "2"}
+    wants["spec"]["containers"][0]["resources"] = {"requests": resources, "limits": resources}
+    served = k8s.device_class(extendedResourceName="example.com/gpu")
+    finished = play(here, tmp_path, *(k8s.node("a"), k8s.gpus("a", 3), served, wants))
+    states = [dict(k8s.allocated(claims)) for claims in k8s.claims_over_time(finished.run)]
+    assert states[0] == {"a/gpu-0": 1, "a/gpu-1": 1}
+    assert states[-1] == {}
+    status = finished.replay.cluster.pods["uid-p"].message.status.extended_resource_claim_status
+    assert status.resource_claim_name.startswith("p-extended-resources-")
+    assert [each.resource_name for each in status.request_mappings] == ["example.com/gpu"]
+
+
+def test_without_devices_in_the_trace_claims_always_fit(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """A list of nodes and pods alone says nothing of them, and a note says so."""
+    finished = play(here, tmp_path, k8s.node("a"), k8s.pod("p", template="one"))
+    assert nodes_of(finished) == {"p": "a"}
+    (note,) = [text for kind, text in finished.replay.journal.notes if kind == "not-simulated"]
+    assert note.startswith("device claims (resourceClaims) are not simulated")
