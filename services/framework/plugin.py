@@ -37,6 +37,7 @@ from services.framework.preemption.outcome import (
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
+from services.framework.waiting_pods import Wait, WaitingPods
 from services.kube.devices import ClaimChanges
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector
@@ -413,11 +414,20 @@ class ReservePlugin(Plugin, ABC):
 
 
 class PermitPlugin(Plugin, ABC):
-    """May refuse or hold an assumed pod before its binding."""
+    """May refuse or hold an assumed pod before its binding.
+
+    waiting: the pods that are held, of all profiles; there before the first attempt.
+    """
+
+    waiting: WaitingPods
 
     @abstractmethod
-    def permit(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:
-        """Return None to go on, WAIT to hold the pod, or a refusal."""
+    def permit(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | Wait | None:
+        """Return None to go on, Wait to hold the pod, or a refusal.
+
+        A pod that is held counts on its node. `waiting.allow` lets it go on, `waiting.reject`, or
+        the end of the time-out, makes it unschedulable in this plugin's name.
+        """
 
 
 class PreBindPlugin(Plugin, ABC):

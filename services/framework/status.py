@@ -12,13 +12,15 @@ from enum import IntEnum
 
 
 class Code(IntEnum):
-    """The kind of a status; the numbers are upstream's and are used in columns."""
+    """The kind of a status; the numbers are upstream's and are used in columns.
+
+    Upstream's Wait is `Wait` in waiting_pods.py, which has the time-out, too.
+    """
 
     SUCCESS = 0
     ERROR = 1
     UNSCHEDULABLE = 2
     UNSCHEDULABLE_AND_UNRESOLVABLE = 3
-    WAIT = 4
     SKIP = 5
     PENDING = 6
 
@@ -38,7 +40,6 @@ _LABELS = {
     Code.ERROR: "Error",
     Code.UNSCHEDULABLE: "Unschedulable",
     Code.UNSCHEDULABLE_AND_UNRESOLVABLE: "UnschedulableAndUnresolvable",
-    Code.WAIT: "Wait",
     Code.SKIP: "Skip",
     Code.PENDING: "Pending",
 }

@@ -76,7 +76,8 @@ class QueueAnswer(NamedTuple):
 class Batch:
     """Operations for the queue, in order: the changes of a round, or commits of `entries`.
 
-    `awaited` is the decision whose effects the next attempt must see, if there is one.
+    `awaited` is the decision whose effects the next attempt must see, if there is one. `resolved`
+    are decisions about pods that waited at Permit, whose pops were committed before.
     """
 
     def __init__(
@@ -85,6 +86,7 @@ class Batch:
         self.operations = [*operations]
         self._encoder = encoder
         self.entries: list[BatchEntry] = []
+        self.resolved: list[BatchEntry] = []
         self.awaited: Decision | None = None
         self._run: queue_pb2.CommitUnschedulable | None = None
         self._reasons: dict[WhyFailed, int] = {}
@@ -117,6 +119,13 @@ class Batch:
             self.operations.append(self._encoder.operation(step, at_ns))
             self._run = None
         self.entries.append(BatchEntry(decision, at_ns, begin, wall_ns, answers))
+
+    def add_resolved(self, decision: Decision, at_ns: int) -> None:
+        """Append what became of a pod that waited at Permit."""
+        begin = (len(self.operations), 0)
+        self.operations += [self._encoder.operation(step, at_ns) for step in decision.steps]
+        self._run = None
+        self.resolved.append(BatchEntry(decision, at_ns, begin, 0, ()))
 
     def _add_unschedulable(self, step: CommitUnschedulable, at_ns: int) -> Place:
         run = self._run
@@ -289,7 +298,8 @@ def _done(step: Done, operation: queue_pb2.Operation) -> None:
 def _add_unschedulable(step: AddUnschedulable, operation: queue_pb2.Operation) -> None:
     message = operation.add_unschedulable
     _put_pop(step.pop, message.pop)
-    message.failure.error, message.cycle = True, step.cycle
+    _put_why(step.why, message.failure)
+    message.cycle = step.cycle
 
 
 def _flush(step: Flush, operation: queue_pb2.Operation) -> None:

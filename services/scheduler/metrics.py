@@ -19,7 +19,7 @@ from services.framework.runtime.diagnosis import Refused
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.kube.time import SECOND_NS
 from services.rpc.prometheus import HistogramCounts, counter, exponential, gauge, histogram
-from services.scheduler.core.decisions import Binding, Decision, Failed, Skipped
+from services.scheduler.core.decisions import Binding, Decision, Failed, HeldAtPermit, Skipped
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.outcomes import PHASES
 
@@ -55,7 +55,7 @@ class SchedulerMetrics:
     def absorb(self, decision: Decision, wall_ns: int, now_ns: int) -> None:
         """Count a decision that took `wall_ns`, at the simulated time `now_ns`."""
         verdict = decision.verdict
-        if isinstance(verdict, Skipped):
+        if isinstance(verdict, Skipped | HeldAtPermit):
             return
         profile = decision.bound_pod.spec.scheduler_name
         key, wall_s = (_RESULTS[type(verdict)], profile), wall_ns / SECOND_NS

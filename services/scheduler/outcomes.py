@@ -17,7 +17,15 @@ from services.kube.devices import ClaimChanges, FreedClaims
 from services.kube.pod import Pod
 from services.rpc.kube.devices import resource_claim_to_message
 from services.scheduler.batch import BatchEntry
-from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait, Skipped, Verdict
+from services.scheduler.core.decisions import (
+    Binding,
+    Decision,
+    Failed,
+    HeldAtPermit,
+    MayWait,
+    Skipped,
+    Verdict,
+)
 
 CRITERIA = {
     criterion: scheduler_pb2.PreemptionCriterion.Value(f"PREEMPTION_CRITERION_{criterion.name}")
@@ -52,7 +60,7 @@ def put_outcomes(entries: Iterable[BatchEntry], out: scheduler_pb2.RoundOutcomes
         # A skipped pod ends them, too: the cycles of those that share an outcome are consecutive.
         _put_refusals(refusals, out)
         refusals = []
-        if not isinstance(entry.decision.verdict, Skipped):
+        if not isinstance(entry.decision.verdict, Skipped | HeldAtPermit):
             tried += 1
             _put_outcome(entry, out.outcomes.add())
     _put_refusals(refusals, out)

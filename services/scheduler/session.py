@@ -153,11 +153,15 @@ class SchedulerSession:
         # The heads of the last answer are still next unless the queue has been sent operations
         # since: those of this round, which are in the batch, or those of a part with events only,
         # after which `_carry_out` has dropped the heads. Nobody else changes this queue session.
-        if batch.operations or not self._heads:
-            await self._commit(batch, outcomes)
+        await self._resolve(batch)
         tried = 0
+        if batch.operations or batch.resolved or not self._heads:
+            tried += await self._commit(batch, outcomes)
+        # What a decision lets go on from Permit cannot be undone with it: one pod is decided in an
+        # exchange then, which the queue always accepts, since its heads are those of its answer.
+        batch_size = 1 if self.scheduler.has_permits else self._batch_size
         while self._heads and tried < pods_max:
-            heads = self._heads[: min(self._batch_size, pods_max - tried)]
+            heads = self._heads[: min(batch_size, pods_max - tried)]
             tried += await self._commit(await self._decide(heads), outcomes)
             if tried and (outcomes.awaits_effects or self._must_answer(outcomes)):
                 break
@@ -193,7 +197,15 @@ class SchedulerSession:
                 break
             if len(batch.entries) % YIELD_EVERY == 0:
                 await asyncio.sleep(0)
+        await self._resolve(batch)
         return batch
+
+    async def _resolve(self, batch: Batch) -> None:
+        """Add what becomes of the pods that wait at Permit no longer."""
+        if not self.scheduler.has_permits:
+            return
+        for decision in await self.runner.run(partial(self.scheduler.resolve, self.at_ns)):
+            batch.add_resolved(decision, self.at_ns)
 
     def _decide_with_answers(
         self, head: Head, now_ns: int
@@ -215,13 +227,15 @@ class SchedulerSession:
             )
             outcomes.queue_exchanges += 1
         outcomes.ClearField("next_wakeup_time_ns")
-        if answer.wakeup_ns is not None:
-            outcomes.next_wakeup_time_ns = answer.wakeup_ns
+        wakeups_ns = (answer.wakeup_ns, self.scheduler.waiting.next_deadline_ns)
+        due_ns = [wakeup_ns for wakeup_ns in wakeups_ns if wakeup_ns is not None]
+        if due_ns:
+            outcomes.next_wakeup_time_ns = min(due_ns)
         outcomes.awaits_effects = batch.awaits_effects
         if self._metrics is not None:
-            for entry in batch.entries:
+            for entry in (*batch.entries, *batch.resolved):
                 self._metrics.absorb(entry.decision, entry.wall_ns, entry.at_ns)
-        return put_outcomes(batch.entries, outcomes)
+        return put_outcomes((*batch.entries, *batch.resolved), outcomes)
 
     def _check_heads(self) -> None:
         """Raise UnavailableError for a head that is not a pod of the session."""

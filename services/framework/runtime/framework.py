@@ -42,6 +42,7 @@ from services.framework.runtime.profile_plugins import (
 from services.framework.runtime.verdicts import Verdicts
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SKIPPED, SUCCESS, Code, Status
+from services.framework.waiting_pods import Wait, WaitingPods
 from services.kube.devices import ClaimChanges, FreedClaims
 from services.kube.pod import Pod
 from services.kube.selector import LabelSelector
@@ -56,6 +57,15 @@ class NotBound(NamedTuple):
     in_binding: bool
 
 
+class Held(NamedTuple):
+    """An assumed pod that Permit plugins hold, with their time-outs, ns."""
+
+    waits: Mapping[str, int]
+
+
+BindByExtender = Callable[[Pod, str], Status | None]
+
+
 class Framework:
     """The plugins of one profile over one snapshot; `verdicts` are those of filters and scores.
 
@@ -65,7 +75,11 @@ class Framework:
     """
 
     def __init__(
-        self, snapshot: Snapshot, profile: Profile = DEFAULT_PROFILE, registry: Registry = SERVED
+        self,
+        snapshot: Snapshot,
+        profile: Profile = DEFAULT_PROFILE,
+        registry: Registry = SERVED,
+        waiting: WaitingPods | None = None,
     ) -> None:
         self.snapshot = snapshot
         self.profile = profile
@@ -99,6 +113,8 @@ class Framework:
         self._sorts: list[QueueSortPlugin] = at(ExtensionPoint.QUEUE_SORT)
         self._reserves: list[ReservePlugin] = at(ExtensionPoint.RESERVE)
         self._permits: list[PermitPlugin] = at(ExtensionPoint.PERMIT)
+        for permit in self._permits:
+            permit.waiting = WaitingPods() if waiting is None else waiting
         self._pre_binds: list[PreBindPlugin] = at(ExtensionPoint.PRE_BIND)
         self._binds: list[BindPlugin] = at(ExtensionPoint.BIND)
         self._post_binds: list[PostBindPlugin] = at(ExtensionPoint.POST_BIND)
@@ -178,27 +194,40 @@ class Framework:
         return None
 
     def reserve_and_bind(
-        self,
-        pod: Pod,
-        row: int,
-        node_name: str,
-        bind_by_extender: Callable[[Pod, str], Status | None],
-    ) -> NotBound | None:
+        self, pod: Pod, row: int, node_name: str, bind_by_extender: BindByExtender
+    ) -> NotBound | Held | None:
         """Run Reserve, Permit, PreBind and Bind for an assumed pod; None where it is to be bound.
 
-        An extender that binds comes before the plugins that do. Where one of them refuses,
-        everything is unreserved when this returns.
+        Where one of them refuses, everything is unreserved when this returns. A pod that Permit
+        holds stays reserved.
         """
-        status, in_binding = self.reserve(pod, row) or self.permit(pod, row), False
-        if status is None:
-            status, in_binding = self.pre_bind(pod, node_name), True
+        refused = self.reserve(pod, row)
+        permitted = self.permit(pod, row) if refused is None else refused
+        if isinstance(permitted, Held):
+            return permitted
+        not_bound: NotBound | None
+        if permitted is not None:
+            not_bound = NotBound(permitted, in_binding=False)
+        else:
+            not_bound = self.pre_bind_and_bind(pod, node_name, bind_by_extender)
+        if not_bound is not None:
+            self.unreserve(pod, row)
+        return not_bound
+
+    def pre_bind_and_bind(
+        self, pod: Pod, node_name: str, bind_by_extender: BindByExtender
+    ) -> NotBound | None:
+        """Run PreBind and Bind for a permitted pod; an extender that binds comes before plugins."""
+        status = self.pre_bind(pod, node_name)
         if status is None:
             bound = bind_by_extender(pod, node_name) or self.bind(pod, node_name)
             status = None if bound.code is Code.SUCCESS else bound
-        if status is None:
-            return None
-        self.unreserve(pod, row)
-        return NotBound(status, in_binding)
+        return None if status is None else NotBound(status, in_binding=True)
+
+    @property
+    def has_permits(self) -> bool:
+        """Return whether a plugin may hold pods."""
+        return bool(self._permits)
 
     def planned_claims(self, pod: Pod, row: int) -> PlannedClaims | None:
         """Return the changes of the pod's device claims by a binding; None: it has no claims."""
@@ -229,15 +258,16 @@ class Framework:
         for plugin in reversed(self._reserves):
             plugin.unreserve(pod, row, self.snapshot)
 
-    def permit(self, pod: Pod, row: int) -> Status | None:
-        """Run Permit: a refusal at once, else WAIT where one plugin wants it, else None."""
-        waiting: Status | None = None
+    def permit(self, pod: Pod, row: int) -> Status | Held | None:
+        """Run Permit: a refusal at once, else Held where plugins want that, else None."""
+        waits: dict[str, int] = {}
         for plugin in self._permits:
-            status = plugin.permit(pod, row, self.snapshot)
-            if status is not None and status.code is not Code.WAIT:
-                return status
-            waiting = waiting or status
-        return waiting
+            answer = plugin.permit(pod, row, self.snapshot)
+            if isinstance(answer, Wait):
+                waits[plugin.name] = answer.timeout_ns
+            elif answer is not None:
+                return answer
+        return Held(waits) if waits else None
 
     def pre_bind(self, pod: Pod, node_name: str) -> Status | None:
         """Run PreBind; the first refusal, or None."""

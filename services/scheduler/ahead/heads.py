@@ -63,7 +63,8 @@ class ForeseenHeads:
         if self.wakeup_ns is not None:
             return None
         if batch.entries:
-            empties = self.shown == len(batch.entries) < heads_max and batch.all_bound
+            is_plain = batch.all_bound and not batch.resolved
+            empties = self.shown == len(batch.entries) < heads_max and is_plain
             return NOTHING_WAITS if empties else None
         if self.shown != 0 or not self._queue.foreseeable_heads:
             return None
@@ -86,7 +87,8 @@ class ForeseenHeads:
                 case _:
                     return None
         # A pod in flight waits for its pop to be done: it was deleted and has come again.
-        in_flight = (decision.head.pop.uid for decision in self._core.unanswered())
+        in_flight = {decision.head.pop.uid for decision in self._core.unanswered()}
+        in_flight.update(pop.uid for pop, _ in self._core.assumed())
         if len(added) >= heads_max or not added.keys().isdisjoint(in_flight):
             return None
         pods = self._core.pods

@@ -71,7 +71,17 @@ class Skipped:
     """The pod needs no scheduling any more: it is being deleted, gone or assigned."""
 
 
-Verdict = Binding | Refused | Failed | Skipped
+@dataclass(frozen=True, slots=True)
+class HeldAtPermit:
+    """The pod waits for Permit plugins, assumed on the node of `binding`; no outcome follows yet.
+
+    What becomes of it is a decision of its own, with the same head.
+    """
+
+    binding: Binding
+
+
+Verdict = Binding | Refused | Failed | Skipped | HeldAtPermit
 
 
 @value(kw_only=True)

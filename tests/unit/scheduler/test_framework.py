@@ -18,10 +18,11 @@ from services.framework.plugins.in_tree import SERVED
 from services.framework.profile import PluginSetting, Profile
 from services.framework.runtime.diagnosis import pre_filter_outcome
 from services.framework.runtime.failed_cycle import FitError
-from services.framework.runtime.framework import Framework
+from services.framework.runtime.framework import Framework, Held, NotBound
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
+from services.framework.waiting_pods import Wait
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.attempt import Cycle
 from services.scheduler.core.cycle.host_choice import KeyedChoice
@@ -76,9 +77,9 @@ class Late(PermitPlugin, PreBindPlugin, BindPlugin, PostBindPlugin):
     def __init__(self) -> None:
         self.bound = []
 
-    def permit(self, pod: Pod, row: int, snapshot: Snapshot) -> Status | None:  # noqa: ARG002 - unused
-        """Wait for pods named wait."""
-        return Status(code=Code.WAIT, plugin=self.name) if pod.name == "wait" else None
+    def permit(self, pod: Pod, row: int, snapshot: Snapshot) -> Wait | None:  # noqa: ARG002 - unused
+        """Hold pods named wait."""
+        return Wait(7) if pod.name == "wait" else None
 
     def pre_bind(self, pod: Pod, node_name: str) -> Status | None:  # noqa: ARG002 - unused
         """Fail for pods named broken."""
@@ -123,17 +124,15 @@ def test_a_refused_reservation_is_undone() -> None:
     made = framework("OnePodANode")
     made.reserve(make_pod().obj(), 0)
     refused = made.reserve_and_bind(make_pod("unwanted").obj(), 0, "a", lambda _pod, _node: None)
-    assert refused is not None
+    assert isinstance(refused, NotBound)
     assert (refused.status.reasons, refused.in_binding) == (("unwanted",), False)
     assert made.snapshot.columns.owned("taken")[0] == 0
 
 
 def test_permit_pre_bind_bind_and_post_bind_run_the_plugins() -> None:
-    """WAIT, errors and skips have their effect; the default binder binds what is left."""
+    """Waits, errors and skips have their effect; the default binder binds what is left."""
     made = framework("Late", "DefaultBinder")
-    waiting = made.permit(make_pod("wait").obj(), 0)
-    assert waiting is not None
-    assert waiting.code is Code.WAIT
+    assert made.permit(make_pod("wait").obj(), 0) == Held({"Late": 7})
     assert made.permit(make_pod().obj(), 0) is None
     broken = made.pre_bind(make_pod("broken").obj(), "a")
     assert broken is not None

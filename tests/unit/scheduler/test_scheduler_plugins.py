@@ -23,16 +23,28 @@ from services.framework.profile import PluginSetting, Profile
 from services.framework.runtime.diagnosis import Refused
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
+from services.framework.waiting_pods import Wait
 from services.kube.pod import Pod
-from services.scheduler.core.decisions import Binding, Decision, Failed, Stage
+from services.kube.time import SECOND_NS as S
+from services.scheduler.core.decisions import (
+    Binding,
+    Decision,
+    Failed,
+    HeldAtPermit,
+    Skipped,
+    Stage,
+)
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import (
     AddUnschedulable,
+    CommitPop,
     CommitUnschedulable,
     DeleteNomination,
+    Done,
     Head,
     Move,
     PopId,
+    WhyFailed,
 )
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
@@ -94,7 +106,27 @@ class Sulk(PostFilterPlugin):
         )
 
 
-REGISTRY = {**SERVED, "Seats": Seats, "Sulk": Sulk}
+class Doors(PermitPlugin):
+    """Holds every pod for a minute."""
+
+    name = "Doors"
+
+    def permit(self, pod: Pod, row: int, snapshot: Snapshot) -> Wait:  # noqa: ARG002 - all alike
+        """Hold it."""
+        return Wait(60 * S)
+
+
+class LockedDoors(Doors):
+    """The same, under another name, for an hour."""
+
+    name = "LockedDoors"
+
+    def permit(self, pod: Pod, row: int, snapshot: Snapshot) -> Wait:  # noqa: ARG002 - all alike
+        """Hold it."""
+        return Wait(3600 * S)
+
+
+REGISTRY = {**SERVED, "Seats": Seats, "Sulk": Sulk, "Doors": Doors, "LockedDoors": LockedDoors}
 
 
 def scheduler_with(*names: str, queue: str = "v1.34", **options: Any) -> Scheduler:
@@ -175,11 +207,71 @@ def test_an_error_stays_an_error(point: str) -> None:
     assert columns(scheduler) == (0, 0)
 
 
-def test_a_permit_plugin_that_returns_wait_is_an_error() -> None:
-    """Permit cannot hold pods yet."""
-    decision = decide(scheduler_with("Seats"), make_pod().label("permit", "WAIT").obj())
-    said = "running plugin 'Seats': waiting at Permit is not served"
-    assert decision.verdict == Failed(message=said)
+def held_by_both(*, prebind: str = "") -> tuple[Scheduler, Decision]:
+    """Return a scheduler with a pod that two plugins hold."""
+    scheduler = scheduler_with("Seats", "Doors", "LockedDoors")
+    pod = make_pod().label("prebind", prebind).obj() if prebind else make_pod().obj()
+    decision = decide(scheduler, pod)
+    assert isinstance(decision.verdict, HeldAtPermit)
+    assert [type(step) for step in decision.steps] == [CommitPop]
+    assert (columns(scheduler), scheduler.resolve(S)) == ((1, 1), [])
+    return scheduler, decision
+
+
+def test_a_pod_goes_on_when_every_plugin_that_holds_it_has_allowed_it() -> None:
+    """It is assumed meanwhile, and bound then; the queue needs no step before the answer."""
+    scheduler, held = held_by_both()
+    uid = held.head.pop.uid
+    scheduler.waiting.allow(uid, "Doors")
+    scheduler.waiting.allow(uid, "Doors")
+    assert scheduler.resolve(2 * S) == []
+    scheduler.waiting.allow(uid, "LockedDoors")
+    (bound,) = scheduler.resolve(2 * S)
+    assert isinstance(bound.verdict, Binding)
+    assert isinstance(held.verdict, HeldAtPermit)
+    assert (bound.verdict, bound.head, bound.steps) == (held.verdict.binding, held.head, ())
+    assert columns(scheduler) == (1, 1)
+    assert scheduler.answer(held.head.pop, None) == [Done(held.head.pop)]
+
+
+def test_the_first_time_out_refuses_a_pod_in_its_plugins_name() -> None:
+    """A wait is 15 minutes at most. The pod that was assumed counts as deleted."""
+    scheduler, held = held_by_both()
+    assert scheduler.waiting.next_deadline_ns == 60 * S
+    scheduler.waiting.allow(held.head.pop.uid, "Doors")
+    assert scheduler.waiting.next_deadline_ns == 900 * S
+    assert scheduler.resolve(900 * S - 1) == []
+    (refused,) = scheduler.resolve(900 * S)
+    assert isinstance(refused.verdict, Refused)
+    text = "rejected due to timeout after waiting 15m0s at plugin LockedDoors"
+    assert refused.verdict.message == f"0/1 nodes are available: 1 {text}."
+    requeued_, move = refused.steps
+    assert isinstance(requeued_, AddUnschedulable)
+    assert requeued_.why == WhyFailed(plugins=("LockedDoors",))
+    assert isinstance(move, Move)
+    assert columns(scheduler) == (0, 0)
+    assert not len(scheduler.waiting)
+
+
+def test_a_permitted_pod_that_pre_bind_refuses_backs_off() -> None:
+    """As without a wait: no plugin's events are waited for."""
+    scheduler, held = held_by_both(prebind="UNSCHEDULABLE")
+    for plugin in ("Doors", "LockedDoors"):
+        scheduler.waiting.allow(held.head.pop.uid, plugin)
+    (refused,) = scheduler.resolve(2 * S)
+    assert isinstance(refused.verdict, Refused)
+    assert [type(step) for step in refused.steps] == [Done, AddUnschedulable, Move]
+    assert columns(scheduler) == (0, 0)
+
+
+def test_a_pod_that_is_removed_while_it_waits_ends_its_pop() -> None:
+    """What it held is free again."""
+    scheduler, held = held_by_both()
+    scheduler.remove_pod(held.head.pop.uid)
+    (gone,) = scheduler.resolve(2 * S)
+    assert isinstance(gone.verdict, Skipped)
+    assert [type(step) for step in gone.steps] == [Done, Move]
+    assert columns(scheduler) == (0, 0)
 
 
 def test_owned_columns_follow_a_pod_through_its_binding_and_its_end() -> None:

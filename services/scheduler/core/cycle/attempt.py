@@ -18,7 +18,11 @@ are added to the totals.
 
 A refusal by Reserve or Permit makes the assumed pod unschedulable and names the plugin whose events
 may move it. PreBind is part of the binding cycle: its refusal names no plugin, and the assumed pod
-counts as deleted. Any other status than a refusal is an error; so is WAIT, which is not supported.
+counts as deleted. Any other status than a refusal is an error.
+
+A pod that Permit holds stays assumed and in flight, and `Attempts.go_on` tells what becomes of it:
+PreBind and Bind where it is allowed; a rejection while it waits is one of Permit, by a pod that
+counts as deleted. A victim of preemption that waits is rejected instead of deleted.
 
 A `Recorder` receives what a cycle leaves beside its result: phases and their times and, for
 evaluations (`evaluate.py`), the verdicts about all nodes.
@@ -46,18 +50,28 @@ from services.framework.runtime.diagnosis import (
     refused_when_assumed,
 )
 from services.framework.runtime.failed_cycle import FitError
-from services.framework.runtime.framework import Framework, NotBound
+from services.framework.runtime.framework import Framework, Held, NotBound
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.verdicts import CachedAttempt
 from services.framework.snapshot.catalog import NominatedPlace
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
+from services.framework.waiting_pods import WaitingPods
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders, SentNodes
 from services.scheduler.core.cycle.host_choice import HostChoice
-from services.scheduler.core.decisions import NOT_MEASURED, Binding, Decision, Failed, Skipped
+from services.scheduler.core.decisions import (
+    NOT_MEASURED,
+    Binding,
+    Decision,
+    Failed,
+    HeldAtPermit,
+    Skipped,
+)
 from services.scheduler.core.queueing.mirror import PendingPods, QueueMirror, QueueTraits
 from services.scheduler.core.queueing.steps import (
+    ERROR,
+    AddUnschedulable,
     CommitPop,
     CommitUnschedulable,
     DeleteNomination,
@@ -68,7 +82,6 @@ from services.scheduler.core.queueing.steps import (
     WhyFailed,
 )
 
-_ERROR = WhyFailed(is_error=True)
 EXTENDERS_PHASE = "Extenders"
 """The name of the phase that extenders take."""
 
@@ -137,7 +150,7 @@ class Attempt(NamedTuple):
 
     def decided(
         self,
-        verdict: Binding | Refused | Failed,
+        verdict: Binding | HeldAtPermit | Refused | Failed,
         steps: Iterable[QueueStep],
         phases_ns: Mapping[str, int],
     ) -> Decision:
@@ -176,8 +189,10 @@ class Attempts:
         keeps_refusals: bool,
         stopwatch: Callable[[], int] | None,
         extenders: Extenders,
+        waiting: WaitingPods,
     ) -> None:
         self._snapshot = snapshot
+        self._waiting = waiting
         self._mirror = mirror
         self._pending = pending
         self._batch_dry_run = batch_dry_run
@@ -263,7 +278,7 @@ class Attempts:
         not_bound = framework.reserve_and_bind(
             pod, suggested.row, suggested.node_name, self._extenders.bind
         )
-        if not_bound is not None:
+        if isinstance(not_bound, NotBound):
             self._snapshot.forget(pod.uid)
             after: Sequence[QueueStep] = ()
             if not_bound.in_binding:
@@ -274,6 +289,10 @@ class Attempts:
         if self._snapshot.nominations.node_of(pod.uid):
             self._snapshot.nominations.drop(pod.uid)
             steps.append(DeleteNomination(pod.uid))
+        if isinstance(not_bound, Held):
+            now_ns = self._snapshot.now_ns
+            self._waiting.hold(pod, suggested.node_name, not_bound.waits, now_ns)
+            return attempt.decided(HeldAtPermit(suggested), steps, phases_ns)
         decision = attempt.decided(suggested, steps, phases_ns)
         changes = framework.claim_changes(pod)
         return decision if changes is None else replace(decision, claims=changes)
@@ -301,6 +320,7 @@ class Attempts:
             refused = error.diagnosis.refused(outcome)
             if refused.nomination is None and not refused.freed and attempt.shares_refusals:
                 error.cached.keep_refusal(key, refused)
+            refused = self._reject_waiting(framework, refused)
         if framework.post_filters:
             recorder.phase("PostFilter")
         return self._give_back(attempt, framework, pod, refused, recorder.phases_ns)
@@ -323,13 +343,7 @@ class Attempts:
         leaves it alone.
         """
         nominations = self._snapshot.nominations
-        why, for_pods = _ERROR, True
-        if isinstance(verdict, Refused):
-            for_pods = framework.is_refused_for_pods(verdict.plugins)
-            if verdict.plugins or verdict.pending_plugins:
-                reads = self._queue.registers_events
-                selector = framework.selector_for_hints(pod, verdict.plugins) if reads else None
-                why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
+        why, for_pods = self._why(framework, pod, verdict)
         self._mirror.requeued(pod)
         self._pending.mark_movable(pod.uid, for_pods=for_pods)
         node_name = verdict.nominated_node_name
@@ -342,6 +356,68 @@ class Attempts:
             cleared = (DeleteNomination(pod.uid),)
         steps = (CommitUnschedulable(attempt.head.pop, why), *cleared, *after)
         return attempt.decided(verdict, steps, phases_ns)
+
+    def _why(
+        self, framework: Framework, pod: Pod, verdict: Refused | Failed
+    ) -> tuple[WhyFailed, bool]:
+        """Return what the queue receives as the reason, and whether events of pods may help."""
+        if not isinstance(verdict, Refused):
+            return ERROR, True
+        why, for_pods = ERROR, framework.is_refused_for_pods(verdict.plugins)
+        if verdict.plugins or verdict.pending_plugins:
+            reads = self._queue.registers_events
+            selector = framework.selector_for_hints(pod, verdict.plugins) if reads else None
+            why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
+        return why, for_pods
+
+    def go_on(
+        self, held: Decision, status: Status | None, *, is_pending: bool, cycle: int
+    ) -> Decision:
+        """Return what becomes of a pod that has waited at Permit; `status` refuses it.
+
+        A pod that is not pending any more is given up. `cycle` is the queue's.
+        Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, bindingCycle,
+        handleBindingCycleError.
+        """
+        assert isinstance(held.verdict, HeldAtPermit)
+        binding, pod, pop = held.verdict.binding, held.bound_pod, held.head.pop
+        framework = self._cycles[pod.spec.scheduler_name].framework
+        not_bound = None if status is None else NotBound(status, in_binding=False)
+        if not_bound is None:
+            not_bound = framework.pre_bind_and_bind(pod, binding.node_name, self._extenders.bind)
+        if not_bound is None:
+            decision = replace(held, verdict=binding, steps=())
+            changes = framework.claim_changes(pod)
+            return decision if changes is None else replace(decision, claims=changes)
+        if self._snapshot.name(binding.row) == binding.node_name:
+            framework.unreserve(pod, binding.row)
+        if self._snapshot.is_assumed(pod.uid):
+            self._snapshot.forget(pod.uid)
+        moves = self._mirror.after_failed_binding(pod, binding.node_name)
+        if not is_pending:
+            return replace(held, verdict=Skipped(), steps=(Done(pop), *moves))
+        verdict = _verdict(not_bound)
+        why, for_pods = self._why(framework, pod, verdict)
+        self._mirror.requeued(pod)
+        self._pending.mark_movable(pod.uid, for_pods=for_pods)
+        done = (Done(pop),) if not_bound.in_binding else ()
+        steps = (*done, AddUnschedulable(pop, cycle, why), *moves)
+        return replace(held, verdict=verdict, steps=steps)
+
+    def _reject_waiting(self, framework: Framework, refused: Refused) -> Refused:
+        """Reject the victims that wait at Permit; the other ones are left to the API server."""
+        nomination, preemptor = refused.nomination, framework.preemptor
+        if nomination is None or all(pod.uid not in self._waiting for pod in nomination.victims):
+            return refused
+        victims = [pod for pod in nomination.victims if pod.uid not in self._waiting]
+        name = preemptor.name if preemptor is not None else ""
+        for pod in nomination.victims:
+            self._waiting.reject(pod.uid, name, "preempted")
+        if not victims:
+            return replace(refused, nomination=None)
+        deletions = tuple(pod for pod in nomination.deletions if pod in victims)
+        rest = replace(nomination, victims=tuple(victims), deletions=deletions)
+        return replace(refused, nomination=rest)
 
 
 class Cycle:
@@ -494,6 +570,4 @@ def _failure_text(status: Status) -> str:
         return "no Bind plugin took the pod"
     if status.plugin == EXTENDER_PLUGIN:
         return status.message
-    waits = status.code is Code.WAIT
-    message = "waiting at Permit is not served" if waits else status.message
-    return f"running plugin {status.plugin!r}: {message}"
+    return f"running plugin {status.plugin!r}: {status.message}"

@@ -46,6 +46,7 @@ from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.pod_classes import ClassWeights, PodClass
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SKIPPED, SUCCESS, Code, Status
+from services.framework.waiting_pods import Wait, WaitingPod, WaitingPods
 from services.kube.node import Node
 from services.kube.pod import Pod, PodSpec
 
@@ -98,4 +99,7 @@ __all__ = [
     "Status",
     "TieBreak",
     "Trial",
+    "Wait",
+    "WaitingPod",
+    "WaitingPods",
 ]

@@ -180,6 +180,9 @@ class WhyFailed(NamedTuple):
     spread_selector: LabelSelector | None = None
 
 
+ERROR = WhyFailed(is_error=True)
+
+
 class CommitUnschedulable(NamedTuple):
     """Pop exactly this head and return it to the queue: its cycle has failed."""
 
@@ -189,10 +192,11 @@ class CommitUnschedulable(NamedTuple):
 
 @value()
 class AddUnschedulable:
-    """Return a pop to the queue after an error; `cycle` is the queue's cycle at that time."""
+    """Return a committed pop to the queue; `cycle` is the queue's cycle at that time."""
 
     pop: PopId
     cycle: int
+    why: WhyFailed = ERROR
 
 
 @value()

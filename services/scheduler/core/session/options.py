@@ -26,6 +26,7 @@ from services.framework.preemption.rules import PreemptionRules
 from services.framework.profile import Profile
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
+from services.framework.waiting_pods import Deadline, WaitingPods
 from services.kube.devices import MatchDevice
 from services.scheduler.core.cycle.attempt import Cycle
 from services.scheduler.core.cycle.extenders import Extender, Extenders
@@ -63,7 +64,11 @@ class SchedulerOptions:
 
 
 def make_cycles(
-    options: SchedulerOptions, snapshot: Snapshot, registry: Registry, extenders: Extenders
+    options: SchedulerOptions,
+    snapshot: Snapshot,
+    registry: Registry,
+    extenders: Extenders,
+    waiting: WaitingPods,
 ) -> tuple[HostChoice, dict[str, Cycle]]:
     """Return the host choice that all profiles share, and each one's cycle by scheduler name."""
     registry = with_selectors({**registry, **options.rules.plugins}, options.matches)
@@ -78,7 +83,7 @@ def make_cycles(
         choice = SampledChoice(choice, StartIndex(), options.sampling)
     cycles: dict[str, Cycle] = {}
     for profile in options.profiles or (options.rules.profile,):
-        framework = Framework(snapshot, profile, served)
+        framework = Framework(snapshot, profile, served, waiting)
         choice_of_profile = _choice_of(choice, framework, extenders)
         first = options.rules.nominated_first
         cycles[profile.scheduler_name] = Cycle(
@@ -157,6 +162,14 @@ RULES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HeldPod:
+    """A pod that waits at Permit: its decision with the binding that follows, and the plugins."""
+
+    decision: Decision
+    plugins: Mapping[str, Deadline]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerState:
     """A scheduler's state between two rounds, beside its snapshot and its pods.
 
@@ -173,6 +186,7 @@ class SchedulerState:
     held_back: tuple[str, ...]
     unanswered: tuple[Decision, ...]
     preempting: tuple[PopId, ...]
+    held: tuple[HeldPod, ...]
     pending: tuple[tuple[str, bool], ...]
     movable: tuple[tuple[str, bool], ...]
     plugins: Mapping[str, Mapping[str, Plain]]

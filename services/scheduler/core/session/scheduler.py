@@ -10,7 +10,8 @@ handleSchedulingFailure, handleBindingCycleError.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 from services.framework.plugin import StatefulPlugin
 from services.framework.plugins.in_tree import SERVED, Registry
@@ -24,13 +25,14 @@ from services.framework.preemption.rules import (
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.catalog import CatalogObject
 from services.framework.snapshot.snapshot import Snapshot
+from services.framework.waiting_pods import WaitingPod, WaitingPods
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.workloads import Controller, PodDisruptionBudget
 from services.scheduler.core.cycle.attempt import Attempts
 from services.scheduler.core.cycle.evaluate import PodEvaluation, evaluate_pod
 from services.scheduler.core.cycle.extenders import Extenders
-from services.scheduler.core.decisions import Binding, Decision, MayWait, Stage
+from services.scheduler.core.decisions import Binding, Decision, HeldAtPermit, MayWait, Stage
 from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.changes import on_object
 from services.scheduler.core.queueing.mirror import PendingPods, QueueMirror
@@ -46,7 +48,12 @@ from services.scheduler.core.queueing.steps import (
     QueueStep,
     QueueUpdate,
 )
-from services.scheduler.core.session.options import SchedulerOptions, SchedulerState, make_cycles
+from services.scheduler.core.session.options import (
+    HeldPod,
+    SchedulerOptions,
+    SchedulerState,
+    make_cycles,
+)
 
 
 class Scheduler:
@@ -66,7 +73,10 @@ class Scheduler:
         self._queue = options.queue
         self.snapshot = Snapshot(pod_level_resizes=options.rules.pod_level_resizes)
         self._extenders = Extenders(options.extenders, self.snapshot)
-        self._choice, self._cycles = make_cycles(options, self.snapshot, registry, self._extenders)
+        self.waiting = WaitingPods()
+        self._choice, self._cycles = make_cycles(
+            options, self.snapshot, registry, self._extenders, self.waiting
+        )
         self.pods: dict[str, Pod] = {}
         self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._gate_of)
         self._pending = PendingPods()
@@ -82,7 +92,10 @@ class Scheduler:
             keeps_refusals=options.sampling is None and not options.extenders,
             stopwatch=stopwatch,
             extenders=self._extenders,
+            waiting=self.waiting,
         )
+        self._held: dict[str, Decision] = {}
+        self.has_permits = any(cycle.framework.has_permits for cycle in self._cycles.values())
         self._unanswered: dict[PopId, Decision] = {}
         self._preempting: dict[PopId, None] = {}
         self._latest_cycle = 0
@@ -113,6 +126,7 @@ class Scheduler:
         if old is None:
             return []
         self._pending.drop(uid)
+        self.waiting.reject(uid, "", "removed")
         effects = events.on_pod(
             old, None, handlers=self._queue.handlers, scheduler_names=self._cycles
         )
@@ -178,9 +192,32 @@ class Scheduler:
         """
         self._latest_cycle = head.pop.cycle
         decision = self._attempts.schedule(head, self.pods.get(head.pop.uid), now_ns)
+        if isinstance(decision.verdict, HeldAtPermit):
+            self._held[head.pop.uid] = decision
         if decision.awaits_answer:
             self._unanswered[head.pop] = decision
         return decision
+
+    def resolve(self, now_ns: int) -> list[Decision]:
+        """Return what becomes of the pods that wait at Permit no longer, in order.
+
+        A decision about one may let further ones go on.
+        """
+        self.snapshot.now_ns = now_ns
+        self.waiting.expire(now_ns)
+        decisions: list[Decision] = []
+        while decided := self.waiting.take_decided():
+            for uid, status in decided:
+                latest = self.pods.get(uid)
+                is_pending = latest is not None and self._waits(latest)
+                held = self._held.pop(uid)
+                decision = self._attempts.go_on(
+                    held, status, is_pending=is_pending, cycle=self._latest_cycle
+                )
+                if decision.awaits_answer:
+                    self._unanswered[held.head.pop] = decision
+                decisions.append(decision)
+        return decisions
 
     def awaits_effects(self, decision: Decision) -> bool:
         """Return whether the next attempt must see the effects of the decision.
@@ -206,6 +243,7 @@ class Scheduler:
             self._choice.reset(decision.choice_mark)
             if decision.pod is None:
                 continue
+            assert not isinstance(decision.verdict, HeldAtPermit), "one pod an exchange is certain"
             if isinstance(decision.verdict, Binding):
                 self._release(decision)
             self.snapshot.nominations.restore(decision.pod, decision.nominated_before)
@@ -288,25 +326,34 @@ class Scheduler:
 
         A pod whose binding waits for its answer needs no event unless the binding is refused.
         """
+        if self._held:
+            return MayWait.NOTHING
         if len(self._pending) == len(self.assumed()):
             return MayWait.ALL
         return MayWait.NOTHING if self._pending.any_for_pods else MayWait.STATUS
 
     def may_move_pods(self, event: EventLabel) -> bool:
         """Return whether an event may move a pod that waits for events or is in flight."""
-        return self._pending.may_move(event, in_flight=bool(self._unanswered))
+        in_flight = bool(self._unanswered or self._held)
+        return self._pending.may_move(event, in_flight=in_flight)
 
     def reads_objects(self, event: EventLabel) -> bool:
         """Return whether a hint of a pending pod may read the object of `event`."""
         return self._pending.may_be_read(event)
 
     def assumed(self) -> Sequence[tuple[PopId, str]]:
-        """Return the bindings that wait for an answer, with their nodes."""
-        return [
+        """Return the bindings that wait for an answer, or for Permit plugins, with their nodes."""
+        bindings = [
             (decision.head.pop, decision.verdict.node_name)
             for decision in self._unanswered.values()
             if isinstance(decision.verdict, Binding)
         ]
+        held = [
+            (decision.head.pop, decision.verdict.binding.node_name)
+            for decision in self._held.values()
+            if isinstance(decision.verdict, HeldAtPermit)
+        ]
+        return [*bindings, *held]
 
     def choice_mark(self) -> int:
         """Return the host choice's position (the preset v1.16's lastNodeIndex)."""
@@ -326,6 +373,7 @@ class Scheduler:
             held_back=tuple(self._mirror.held),
             unanswered=self.unanswered(),
             preempting=tuple(self._preempting),
+            held=tuple(self._saved_held()),
             pending=tuple(self._pending.items()),
             movable=tuple(self._pending.movable()),
             plugins={
@@ -359,8 +407,25 @@ class Scheduler:
         self._unanswered = {decision.head.pop: decision for decision in state.unanswered}
         for pop in state.preempting:
             self._hold_preemptor(pop)
+        for held in state.held:
+            self._restore_held(held)
 
     # Internals
+
+    def _saved_held(self) -> Iterator[HeldPod]:
+        for waiting in self.waiting:
+            decision = self._held[waiting.pod.uid]
+            assert isinstance(decision.verdict, HeldAtPermit)
+            saved = replace(decision, verdict=decision.verdict.binding)
+            yield HeldPod(decision=saved, plugins=waiting.plugins)
+
+    def _restore_held(self, held: HeldPod) -> None:
+        binding, pod = held.decision.verdict, held.decision.bound_pod
+        if not isinstance(binding, Binding):
+            raise TypeError("a pod that waits at Permit has a node")
+        self._held[pod.uid] = replace(held.decision, verdict=HeldAtPermit(binding))
+        plugins = dict(held.plugins)
+        self.waiting.restore(WaitingPod(pod=pod, node_name=binding.node_name, plugins=plugins))
 
     def _hold_preemptor(self, pop: PopId) -> None:
         decision = self._unanswered[pop]
