@@ -39,6 +39,7 @@ _COMMANDS = {
     "compare": "Compare two runs: where they diverge, and why.",
     "sweep": "Replay a trace at every point of a grid.",
     "seek": "Find the values up to which checks hold, and the proof.",
+    "fit": "Find how many more of some pods fit, and what stops the next.",
     "explain": "Explain why a pod was bound, refused or is pending.",
     "generate": "Write a seeded synthetic workload.",
     "convert": "Convert a trace to the native format.",

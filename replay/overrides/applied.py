@@ -1,13 +1,15 @@
 """`--apply`: manifests that are applied to the trace's objects at a time, as `kubectl apply` does.
 
 An object that exists then is changed by a three-way merge (replay/importers/kubernetes/applied.py);
-any other one is created. An existing pod is not changed.
+any other one is created. An existing pod is not changed. With copies=N each pod of the manifests is
+created N times, as NAME-0, NAME-1 and so on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from replay.durations import duration_ns
@@ -20,6 +22,7 @@ from replay.importers.registry import select
 from replay.kube.documents import read_documents
 from replay.kube.kinds import (
     KINDS,
+    WORKLOADS,
     is_carried,
     list_items,
     metadata,
@@ -33,16 +36,21 @@ from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1 import trace_pb2
 
 _ISSUE = "applied"
-_OPTIONS = ("at",)
+_OPTIONS = ("at", "copies")
+_COPIES = re.compile(r"\d{1,6}")
 _Key = tuple[str, str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A document of a release: the object, and the file and line where it begins."""
+    """A document of a release: the object, and the file and line where it begins.
+
+    copy_of: the name of the pod that it is a copy of, "" for the object itself.
+    """
 
     where: str
     message: KubernetesObject
+    copy_of: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,17 +58,19 @@ class Release:
     """The manifests of an `--apply`, by kind, namespace and name, in the order of the files.
 
     option: as given. at_ns: since the start of the trace. left_out: documents of kinds that a trace
-    does not carry.
+    does not carry. copied: the pods that are copied, by namespace and name, with the number of
+    copies.
     """
 
     option: str
     at_ns: int
     manifests: dict[_Key, Manifest]
     left_out: tuple[str, ...]
+    copied: Mapping[tuple[str, str], int] = field(default_factory=dict)
 
 
 def parse_apply(text: str) -> Release:
-    """Read the manifests of "PATH[,at=TIME]". Raises OverrideError."""
+    """Read the manifests of "PATH[,at=TIME][,copies=N]". Raises OverrideError."""
     option = f"--apply {text}"
     path, given = split_options(option, text, _OPTIONS)
     if not Path(path).exists():
@@ -69,8 +79,12 @@ def parse_apply(text: str) -> Release:
         at_ns = duration_ns(given["at"]) if "at" in given else 0
     except ValueError:
         raise OverrideError(f"{option}: at={given['at']} is not a duration; write at=10m") from None
+    copies = given.get("copies")
+    if copies is not None and not _COPIES.fullmatch(copies):
+        raise OverrideError(f"{option}: copies={copies} is not a number; write copies=10")
     try:
-        return _read(option, Path(path), at_ns)
+        release = _read(option, Path(path), at_ns)
+        return release if copies is None else _multiplied(release, int(copies))
     except (TraceError, OSError) as error:
         raise OverrideError(f"{option}: {error}") from error
 
@@ -121,6 +135,30 @@ def _read(option: str, path: Path, at_ns: int) -> Release:
     if not manifests:
         raise NoEffectError(f"{option} has no effect: no object in it is one that a trace carries")
     return Release(option=option, at_ns=at_ns, manifests=manifests, left_out=tuple(left_out))
+
+
+def _multiplied(release: Release, copies: int) -> Release:
+    """Return a release with copies of each pod in place of it. Raises OverrideError without one."""
+    manifests: dict[_Key, Manifest] = {}
+    copied: dict[tuple[str, str], int] = {}
+    for (kind, namespace, name), manifest in release.manifests.items():
+        if kind != "Pod":
+            if kind in WORKLOADS:
+                problem = f"copies= makes copies of pods, and {kind} {name} makes its own"
+                raise OverrideError(f"{release.option}: {problem}: give a Pod of its template")
+            manifests[kind, namespace, name] = manifest
+            continue
+        copied[namespace, name] = copies
+        for number in range(copies):
+            made = KubernetesObject()
+            made.CopyFrom(manifest.message)
+            made.pod.metadata.name = f"{name}-{number}"
+            made.pod.metadata.uid = ""
+            key = (kind, namespace, made.pod.metadata.name)
+            manifests[key] = Manifest(manifest.where, made, copy_of=name)
+    if not copied:
+        raise OverrideError(f"{release.option}: copies= needs a Pod, and the manifests have none")
+    return replace(release, manifests=manifests, copied=copied)
 
 
 def _named(made: KubernetesObject, kind: str, where: str) -> _Key:
@@ -188,6 +226,9 @@ class _Applying:
         for key, manifest in release.manifests.items():
             kind, namespace, name = key
             whose = f"{kind} {namespace}/{name}".replace(" /", " ")
+            if key in self._pods and manifest.copy_of:
+                problem = f"{whose} exists already: give the pod that is copied another name"
+                raise TraceError(manifest.where, problem)
             if key in self._pods:
                 yield self._issue(at_ns, release, f"{whose} exists and is not changed")
                 continue
@@ -203,9 +244,15 @@ class _Applying:
                 refuse_invalid(manifest.where, made)
                 meta = metadata(made)
                 meta.uid = meta.uid or object_uid(kind, namespace, name)
-                yield self._issue(at_ns, release, f"{whose} is created")
+                if not manifest.copy_of:
+                    yield self._issue(at_ns, release, f"{whose} is created")
                 yield trace_pb2.Record(time_ns=at_ns, create=made)
             self._live[key] = made
+        for (namespace, name), copies in release.copied.items():
+            if copies:
+                made_text = "1 copy" if copies == 1 else f"{copies:,} copies"
+                text = f"{made_text} of Pod {namespace}/{name} created"
+                yield self._issue(at_ns, release, text)
         for document in release.left_out:
             yield self._issue(
                 at_ns, release, f"{document} is not carried in a trace and was left out"

@@ -8,11 +8,11 @@ and it may miss two borders within a gap whose ends agree. What it claims is wha
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-COARSE = 5
-"""Positions of the first round, both ends included."""
+_COARSE = 5
+"""Positions of the coarse grid, both ends included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,20 +48,27 @@ class LineSearch:
     """Searches the positions 0 to size - 1 of one knob for borders.
 
     exhaustive: ask for every position. minimises: look for a smaller objective, too, around the
-    best position that holds, until both its neighbours were tried. coarse: positions of the first
-    round.
+    best position that holds, until both its neighbours were tried. first: the first round, in place
+    of the coarse grid; from there on the search climbs, to twice the highest position each time,
+    until outcomes differ.
     """
 
     def __init__(
-        self, size: int, *, exhaustive: bool = False, minimises: bool = False, coarse: int = COARSE
+        self,
+        size: int,
+        *,
+        exhaustive: bool = False,
+        minimises: bool = False,
+        first: Sequence[int] = (),
     ) -> None:
         if size < 1:
             raise ValueError("a search needs a position")
         self.size = size
         self._minimises = minimises
-        steps = max(1, min(coarse, size) - 1)
-        first = [round(step * (size - 1) / steps) for step in range(steps + 1)]
-        self._wanted = dict.fromkeys(range(size) if exhaustive else first)
+        self._climbs = bool(first)
+        steps = max(1, min(_COARSE, size) - 1)
+        coarse = [round(step * (size - 1) / steps) for step in range(steps + 1)]
+        self._wanted = dict.fromkeys(range(size) if exhaustive else first or coarse)
         self._outcomes: dict[int, Outcome] = {}
 
     @property
@@ -79,7 +86,8 @@ class LineSearch:
 
     def ask(self) -> list[int]:
         """Return the positions to try next, none of which needs another; [] at the end."""
-        for wanted in (self._wanted, self._middles(), self._neighbours(), self._around_best()):
+        rounds = (self._above(), self._middles(), self._neighbours(), self._around_best())
+        for wanted in (self._wanted, *rounds):
             missing = [place for place in dict.fromkeys(wanted) if place not in self._outcomes]
             if missing:
                 return missing
@@ -99,6 +107,10 @@ class LineSearch:
         """Return the first position that holds with the smallest objectives; None if none holds."""
         holding = [place for place, outcome in self.outcomes.items() if outcome.holds]
         return min(holding, key=lambda place: self._outcomes[place].rank, default=None)
+
+    def _above(self) -> Iterator[int]:
+        if self._climbs and not self.borders():
+            yield min(2 * max(self._outcomes) + 1, self.size - 1)
 
     def _middles(self) -> Iterator[int]:
         for border in self.borders():

@@ -1,9 +1,10 @@
 """Checks of a run's figures: FIGURE{LABEL OP VALUE, ...} OP NUMBER.
 
-`preempted{priority<1000} == 0`, `waited_p99{class=web} <= 30`, `allocated{resource=cpu} > 60`.
-Times are seconds, shares percent. Where two runs are compared, B is checked; `preempted.change` is
-B's figure less A's. replay.results.summary.figures has the figures. A check of a figure that has no
-value, such as a wait where no pod was bound, fails: it would otherwise hold when all is lost.
+`preempted{priority<1000} == 0`, `waited_p99{class=web} <= 30`, `allocated{resource=cpu} > 60`. In a
+text "*" stands for any text: `pending{name=web-*} == 0`. Times are seconds, shares percent. Where
+two runs are compared, B is checked; `preempted.change` is B's figure less A's.
+replay.results.summary.figures has the figures. A check of a figure that has no value, such as a
+wait where no pod was bound, fails: it would otherwise hold when all is lost.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from operator import eq, ge, gt, le, lt, ne
 
 from replay.results.summary.figures import FIGURES, GROUP, LOCAL_STORAGE, RESOURCE, SIGNALS
@@ -211,4 +213,9 @@ def meets(one: Described, condition: LabelCondition) -> bool:
     actual = label_value(one, condition.label)
     if isinstance(actual, int):
         return OPERATORS[condition.operator](actual, int(condition.value))
-    return (actual == condition.value) == (condition.operator == "==")
+    return matches(actual, condition.value) == (condition.operator == "==")
+
+
+def matches(actual: str, value: str) -> bool:
+    """Return whether a label's value is `value`, in which "*" stands for any text."""
+    return fnmatchcase(actual, value) if "*" in value else actual == value

@@ -15,6 +15,7 @@ from replay.whatif.assertions import (
     FigureError,
     LabelCondition,
     label_value,
+    matches,
     meets,
 )
 from replay.whatif.facts import Described, RunFacts
@@ -96,7 +97,7 @@ def _chooses(run: RunFacts, conditions: Sequence[LabelCondition]) -> bool:
 
 
 def _is_node(run: RunFacts, condition: LabelCondition) -> bool:
-    return condition.operator != "==" or condition.value in run.nodes
+    return condition.operator != "==" or any(matches(node, condition.value) for node in run.nodes)
 
 
 def _problem(condition: LabelCondition, runs: Sequence[RunFacts]) -> str:

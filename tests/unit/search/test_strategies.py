@@ -107,11 +107,15 @@ def test_the_best_value_has_worse_neighbours() -> None:
 
 
 def test_a_guess_replaces_the_bisection() -> None:
-    """A good guess is the border with two positions beside the first round."""
-    search = LineSearch(1000, coarse=2)
+    """A good guess is the border with two positions beside the first; a bad one costs little."""
+    search = LineSearch(10_000, first=[0])
     search.suggest(417, 418)
     asked = searched(search, lambda place: Outcome(holds=place <= 417))
-    assert asked == 6  # both ends, the guess, and the border's neighbours
+    assert asked == 5  # the first, the guess, and the border's neighbours
+    assert [(border.holds, border.fails) for border in search.borders()] == [(417, 418)]
+    search = LineSearch(10_000, first=[0])
+    search.suggest(10, 11)
+    assert searched(search, lambda place: Outcome(holds=place <= 417)) < 25
     assert [(border.holds, border.fails) for border in search.borders()] == [(417, 418)]
 
 

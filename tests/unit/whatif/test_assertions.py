@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from replay.results.summary.figures import FIGURES
-from replay.whatif.assertions import FigureError, check, parse_assertion
+from replay.whatif.assertions import FigureError, check, matches, parse_assertion
 from replay.whatif.facts import PodFacts, RunFacts, all_figures
 
 
@@ -125,3 +125,12 @@ def test_figures_without_a_value_are_none() -> None:
         "cost",
     }
     assert figures["still_waiting_max"] == figures["still_waiting_mean"] == 0
+
+
+def test_a_star_in_a_text_stands_for_any_text() -> None:
+    """A name of Kubernetes has none, and without one a value is the whole text."""
+    assert matches("web-0", "web-*")
+    assert matches("web", "*")
+    assert not matches("web-0", "web")
+    assert not matches("my-web-0", "web-*")
+    assert not matches("web-0", "web-?")
