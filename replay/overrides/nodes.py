@@ -4,6 +4,7 @@
 By default that is the order of a keyed hash of their names, so that 0.8 of a cluster is part of 0.9
 of it, also with other overrides. A pod that ran on a removed node becomes pending; a pod that
 belongs to its node (of a DaemonSet, or static), terminates there or has ended is removed with it.
+The ResourceSlices of a node are removed and cloned with it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from replay.overrides.names import closest, shown_names
 from replay.overrides.selector import existing_labels, parse_selector
 from replay.overrides.timed import renumbered
 from replay.world.api.node_order import NodeOrder, ordered_nodes
-from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.kube.v1beta1 import device_pb2, node_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME
 from services.kube.pod import TERMINAL_PHASES
@@ -162,18 +163,22 @@ def _bound_pods(records: Iterable[trace_pb2.Record]) -> Iterator[pod_pb2.Pod]:
 
 def change_nodes(records: Iterable[trace_pb2.Record], plan: NodePlan) -> Iterator[trace_pb2.Record]:
     """Yield the records with the plan applied, renumbered."""
-    return renumbered(changed for record in records for changed in _with_plan(record, plan))
+    slices: dict[str, str] = {}
+    return renumbered(changed for record in records for changed in _with_plan(record, plan, slices))
 
 
-def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.Record]:
+def _with_plan(
+    record: trace_pb2.Record, plan: NodePlan, slices: dict[str, str]
+) -> Iterator[trace_pb2.Record]:
+    """Yield a record with the plan applied; `slices` has the nodes of ResourceSlices so far."""
     kept = copy.deepcopy(record)
-    name = _node_of(kept)
+    name = _node_of(kept, slices)
     if name:
         if name in plan.removed:
             return
         yield kept
         for clone in plan.clones.get(name, ()):
-            yield _cloned(record, clone)
+            yield _cloned(record, name, clone)
         return
     pod = _pod_of(kept)
     if pod is not None and pod.spec.node_name in plan.removed:
@@ -184,13 +189,19 @@ def _with_plan(record: trace_pb2.Record, plan: NodePlan) -> Iterator[trace_pb2.R
     yield kept
 
 
-def _node_of(record: trace_pb2.Record) -> str:
-    """Return the node of a record, "" for a record of another kind."""
+def _node_of(record: trace_pb2.Record, slices: dict[str, str]) -> str:
+    """Return the node of a record, or of a ResourceSlice; "" for a record of another kind."""
     match record.WhichOneof("record"):
         case "create" | "update" as case:
-            return str(getattr(record, case).node.metadata.name)
+            put: object_pb2.KubernetesObject = getattr(record, case)
+            if put.HasField("resource_slice"):
+                slice_ = put.resource_slice
+                return slices.setdefault(slice_.metadata.name, slice_.spec.node_name)
+            return put.node.metadata.name
         case "delete" if record.delete.object.kind == "Node":
             return record.delete.object.name
+        case "delete" if record.delete.object.kind == "ResourceSlice":
+            return slices.get(record.delete.object.name, "")
         case "usage":
             return record.usage.node_name
     return ""
@@ -215,11 +226,19 @@ def _goes_with_its_node(pod: pod_pb2.Pod) -> bool:
     )
 
 
-def _cloned(record: trace_pb2.Record, name: str) -> trace_pb2.Record:
+def _cloned(record: trace_pb2.Record, original: str, name: str) -> trace_pb2.Record:
+    """Return the record of a node, or of one of its slices, for its clone of that name."""
     clone = copy.deepcopy(record)
     match clone.WhichOneof("record"):
         case "create" | "update" as case:
-            _rename(getattr(clone, case).node, name)
+            put: object_pb2.KubernetesObject = getattr(clone, case)
+            if put.HasField("resource_slice"):
+                _rename_slice(put.resource_slice, original, name)
+            else:
+                _rename(put.node, name)
+        case "delete" if clone.delete.object.kind == "ResourceSlice":
+            clone.delete.object.name = _of_clone(clone.delete.object.name, original, name)
+            clone.delete.object.ClearField("uid")
         case "delete":
             clone.delete.object.name = name
             clone.delete.object.uid = object_uid("Node", "", name)
@@ -234,3 +253,22 @@ def _rename(node: node_pb2.Node, name: str) -> None:
     node.metadata.name = name
     node.metadata.uid = object_uid("Node", "", name)
     node.spec.ClearField("provider_id")  # A clone is another machine.
+
+
+def _rename_slice(slice_: device_pb2.ResourceSlice, original: str, name: str) -> None:
+    """Make a slice one of another node, with a pool of its own."""
+    meta, pool = slice_.metadata, slice_.spec.pool
+    meta.name = _of_clone(meta.name, original, name)
+    meta.uid = object_uid("ResourceSlice", "", meta.name)
+    pool.name = _of_clone(pool.name, original, name)
+    slice_.spec.node_name = name
+    for owner in meta.owner_references:
+        if owner.kind == "Node" and owner.name == original:
+            owner.name, owner.uid = name, object_uid("Node", "", name)
+
+
+def _of_clone(text: str, original: str, name: str) -> str:
+    """Return the name of a node's slice or pool for a clone of the node."""
+    if original in text:
+        return text.replace(original, name)
+    return f"{text}{name.removeprefix(original)}"

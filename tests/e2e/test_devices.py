@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 
 from replay.backends.processes import EmbeddedServices
+from replay.overrides.inventory import take_inventory
+from replay.overrides.nodes import NodePlan, change_nodes, scale_plan
 from replay.runner import FinishedReplay
 from replay.world.models import Models
 from tests import device_objects as k8s
@@ -253,3 +255,36 @@ def test_without_devices_in_the_trace_claims_always_fit(
     assert nodes_of(finished) == {"p": "a"}
     (note,) = [text for kind, text in finished.replay.journal.notes if kind == "not-simulated"]
     assert note.startswith("device claims (resourceClaims) are not simulated")
+
+
+def test_nodes_that_an_override_adds_bring_their_devices(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """And those that it removes take theirs with them; each clone has a pool of its own."""
+    pods = [k8s.pod(name, template="one") for name in ("p", "q", "r")]
+    path = k8s.written(
+        tmp_path / "cluster.json",
+        *(k8s.node("a"), k8s.gpus("a", 1), k8s.node("b"), k8s.device_class()),
+        *(k8s.template("one"), *pods),
+    )
+    records = trace([path])
+    inventory = take_inventory(records)
+    plan = scale_plan("kubernetes.io/hostname=a:+2", ["a", "b"], inventory)
+    finished = run(here, change_nodes(records, plan), tmp_path / "more", rules="v1.36")
+    assert sorted(nodes_of(finished).values()) == sorted(["a", *plan.clones["a"]])
+    pools = {
+        result.pool
+        for claim in finished.replay.cluster.device_claims.by_key.values()
+        for result in claim.status.allocation.devices.results
+    }
+    assert len(pools) == 3
+    none = change_nodes(records, NodePlan(removed={"a": None}))
+    finished = run(here, none, tmp_path / "less", rules="v1.36")
+    assert nodes_of(finished) == {}
+    slices = [
+        event
+        for round_ in finished.run.rounds()
+        for event in round_.events
+        if event.add.HasField("resource_slice")
+    ]
+    assert slices == []

@@ -35,7 +35,7 @@ from services.kube.time import SECOND_NS
 from services.telemetry.span import Sampling
 from tests.busy_cluster import everything_under_way
 from tests.e2e.commands import command, environment, reprieve, reprieve_process
-from tests.torture.kill_traces import kind_of, replay_of
+from tests.torture.kill_traces import kind_of, replay_of, with_devices
 from tests.torture.kills import Elsewhere, children
 from tests.torture.same_run import differences, recorded_differences
 
@@ -178,6 +178,20 @@ def test_everything_that_is_under_way_goes_on_in_a_new_process(
         reprieve_process(tmp_path, "resume", copy.name, PYTHONHASHSEED="7")
         assert recorded_differences(copy, tmp_path / "run") == [], copy.name
     assert differences(resumed[1], tmp_path / "run") == []
+
+
+@pytest.mark.e2e
+def test_claims_for_devices_go_on_in_a_new_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Allocated, reserved, shared, waiting for a device; also while bindings are under way."""
+    chance = Random(1)  # noqa: S311 - a test's choices
+    arguments = [*with_devices(chance, tmp_path), "--model", "bind-cost=2s", "--until", "2m"]
+    copies = _checkpointed(tmp_path, monkeypatch, arguments)
+    assert len(copies) > 60
+    for copy in copies[10::25]:
+        reprieve_process(tmp_path, "resume", copy.name, PYTHONHASHSEED="7")
+        assert recorded_differences(copy, tmp_path / "run") == [], copy.name
 
 
 def _checkpointed(

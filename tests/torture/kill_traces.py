@@ -14,7 +14,9 @@ from pathlib import Path
 from click.testing import CliRunner
 
 from replay.cli.main import command
+from replay.trace.writer import write
 from tests.busy_cluster import everything_under_way
+from tests.device_workload import workload
 from tests.extenders import Json, webhook
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -224,6 +226,13 @@ def _with_extender(chance: random.Random, folder: Path) -> list[str]:
     )
 
 
+def with_devices(chance: random.Random, folder: Path) -> list[str]:
+    """Return pods with claims for devices, more than there are."""
+    path = folder / "devices.jsonl"
+    write(path, workload(folder, chance.randrange(1000), nodes=12, pods=300))
+    return [str(path)]
+
+
 def scaled_groups() -> str:
     """Return a file of node groups for generated nodes, which come and go within minutes."""
     flags = (
@@ -284,6 +293,7 @@ _KINDS: Sequence[Callable[[random.Random, Path], list[str]]] = (
     everything_under_way,
     _everything_in_process,
     _scaled,
+    with_devices,
 )
 KINDS = len(_KINDS)
 """The number of kinds; as many consecutive seeds have each of them."""
