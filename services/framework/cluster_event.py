@@ -171,7 +171,8 @@ class ObjectEvent:
 
     `old` is None for an added object and `new` for a deleted one; both are None where the scheduler
     did not send them, or where no hint reads them. `namespace_labels` are those of the object's
-    namespace, for affinity terms that select namespaces. `source` is opaque here: the edge makes
+    namespace, for affinity terms that select namespaces; `class_resources` are extended resources
+    that device classes serve, with an event of a node. `source` is opaque here: the edge makes
     the objects from it when a checkpoint is restored.
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/active_queue.go, clusterEvent.
     """
@@ -181,6 +182,7 @@ class ObjectEvent:
     new: object | None = None
     namespace_labels: Mapping[str, str] = field(default_factory=lambda: _NO_LABELS)
     source: bytes = b""
+    class_resources: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, label: str, old: object | None = None, new: object | None = None) -> ObjectEvent:

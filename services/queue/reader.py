@@ -132,6 +132,7 @@ class QueueReader:
             new=self._object(message.new_object, f"{field}.new_object"),
             namespace_labels=fields.strings(message.namespace_labels),
             source=message.SerializeToString(deterministic=True),
+            class_resources=frozenset(message.class_resources),
         )
 
     def spec(self, message: pod_pb2.PodSpec) -> PodSpec:

@@ -178,7 +178,8 @@ class StepEncoder:
 
     `sort_key` returns QueueSort's key of a pending pod, `namespace_labels` a namespace's labels.
     `old` is a pod's message before the change that caused the step. A move carries its objects only
-    where `reads_objects` returns that a hint may read them.
+    where `reads_objects` returns that a hint may read them. `class_resources` returns the extended
+    resources that device classes serve.
     """
 
     def __init__(
@@ -187,10 +188,12 @@ class StepEncoder:
         sort_key: Callable[[Pod], bytes],
         namespace_labels: Callable[[str], Mapping[str, str]],
         reads_objects: Callable[[EventLabel], bool],
+        class_resources: Callable[[], Sequence[str]] = tuple,
     ) -> None:
         self._messages = messages
         self._sort_key = sort_key
         self._namespace_labels = namespace_labels
+        self._class_resources = class_resources
         self._reads_objects = reads_objects
         self._encode: dict[type, Callable[[Any, queue_pb2.Operation], None]] = {
             QueueAdd: self._add,
@@ -275,6 +278,7 @@ class StepEncoder:
                 event.namespace_labels.update(self._namespace_labels(value.namespace))
             elif isinstance(value, Node):
                 out.node.CopyFrom(node_to_message(value))
+                event.class_resources[:] = self._class_resources()
             elif isinstance(value, ResourceClaim):
                 out.resource_claim.CopyFrom(observed_claim_to_message(value))
 

@@ -97,6 +97,7 @@ class Intake:
             core.sort_key,
             core.snapshot.catalog.namespace_labels,
             core.reads_objects if queue.registers_events else _never,
+            core.snapshot.catalog.devices.class_resources,
         )
 
     def read_round(self, round_: scheduler_pb2.Round, since_ns: int) -> RoundInput:

@@ -128,3 +128,32 @@ def test_the_claims_of_others_wake_a_pod_only_when_devices_are_free(here: Embedd
     (second,) = world.tell(120, stored)
     assert second.bind.claims.claims[0].metadata.name == "two"
     talker.close()
+
+
+def test_a_node_without_an_extended_resource_that_a_class_serves_wakes_its_pods(
+    here: EmbeddedServices,
+) -> None:
+    """Node `a` lacks CPU alone, so that NodeResourcesFit is all that `p` waits for.
+
+    The devices of `b` are known before the node; without a class the resource is missing there.
+    """
+    config = scheduler_pb2.SchedulerConfig(rules="v1.36")
+    talker = Talker(here.addresses["scheduler"], config)
+    world = World(talker)
+    node_a, gpu_class, slice_a = cluster()
+    gpu_class.device_class.spec.extended_resource_name = "example.com/gpu"
+    slice_b = object_pb2.KubernetesObject(resource_slice=slice_a.resource_slice)
+    content = slice_b.resource_slice
+    content.metadata.name = content.metadata.uid = "b-gpus"
+    content.spec.node_name = content.spec.pool.name = "b"
+    requests = {"cpu": "6", "example.com/gpu": "1"}
+    spec = {"containers": [{"name": "c", "resources": {"requests": requests, "limits": requests}}]}
+    pod = made("pod", "p", "default", spec=spec)
+    (refused,) = world.tell(1, node_a, gpu_class, slice_a, slice_b, pod)
+    assert "1 Insufficient cpu" in str(refused)
+    small = made("node", "c", status={"allocatable": {"cpu": "4", "memory": "8Gi", "pods": "10"}})
+    assert world.tell(60, small) == []
+    large = made("node", "b", status={"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}})
+    (bound,) = world.tell(120, large)
+    assert bound.bind.node_name == "b"
+    talker.close()

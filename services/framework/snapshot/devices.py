@@ -151,6 +151,10 @@ class Devices:
             return self._received[key] if key in self._received else self.claims.get(key)
         return self.classes.get(key) if kind == "DeviceClass" else self._slices.get(key)
 
+    def class_resources(self) -> Sequence[str]:
+        """Return the extended resources that classes serve, by name."""
+        return sorted(self._extended)
+
     def class_of(self, resource: str) -> DeviceClass | None:
         """Return the class that serves an extended resource, None without any.
 
