@@ -91,6 +91,8 @@ def check_outcomes(outcomes: scheduler_pb2.RoundOutcomes, at_ns: int, sent: Sent
         place = None
         _awaits_effects(outcomes, sent)
         _phases(outcomes.phases)
+        for index, expectation in enumerate(outcomes.expectations):
+            _within(f"expectations[{index}]", _expectation, expectation, sent)
         if outcomes.HasField("next_wakeup_time_ns") and outcomes.next_wakeup_time_ns <= at_ns:
             problem = f"{outcomes.next_wakeup_time_ns} is not after the round's {at_ns}"
             raise _InvalidFieldError("next_wakeup_time_ns", problem)
@@ -204,6 +206,16 @@ def _outcome(outcome: scheduler_pb2.Outcome, at_ns: int, sent: SentObjects) -> N
     _phases(outcome.phases)
     for index, answer in enumerate(outcome.extender_answers):
         _within(f"extender_answers[{index}]", _extender_answer, answer)
+
+
+def _expectation(expectation: scheduler_pb2.Expectation, sent: SentObjects) -> None:
+    if path := missing(expectation):
+        raise _InvalidFieldError(path, PROBLEM)
+    if not expectation.pod.uid:
+        raise _InvalidFieldError("pod.uid", PROBLEM)
+    if not sent.has_node(expectation.node_name):
+        problem = f"{expectation.node_name!r}: no node has this name"
+        raise _InvalidFieldError("node_name", problem)
 
 
 def _awaits_effects(outcomes: scheduler_pb2.RoundOutcomes, sent: SentObjects) -> None:

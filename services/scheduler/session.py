@@ -34,7 +34,7 @@ from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.extenders.answers import SessionExtenders
 from services.scheduler.intake import Intake, RoundInput
 from services.scheduler.metrics import SchedulerMetrics
-from services.scheduler.outcomes import MAY_WAIT, outcome_bytes, put_outcomes
+from services.scheduler.outcomes import MAY_WAIT, outcome_bytes, pod_ref, put_outcomes
 from services.scheduler.queue_client import QueueClientSession
 from services.scheduler.under_way import UnderWay
 
@@ -165,6 +165,9 @@ class SchedulerSession:
             tried += await self._commit(await self._decide(heads), outcomes)
             if tried and (outcomes.awaits_effects or self._must_answer(outcomes)):
                 break
+        for waiting in self.scheduler.take_expected():
+            expectation = outcomes.expectations.add(node_name=waiting.node_name)
+            expectation.pod.CopyFrom(pod_ref(waiting.pod))
         outcomes.more = bool(self._heads)
         if not outcomes.more:
             outcomes.awaits_effects = False

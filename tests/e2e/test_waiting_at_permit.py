@@ -133,6 +133,32 @@ def test_a_waiting_pod_that_is_preempted_is_rejected_and_not_deleted(
     assert log[1:4] == [(5, "g-1", preempted), (5, "g-2", preempted), (5, "top", "n")]
 
 
+def test_since_v1_36_a_pod_that_waits_is_nominated_to_its_node(
+    grouped: EmbeddedServices, tmp_path: Path
+) -> None:
+    """What a binding clears, or a rejection: the log says so of the latter, the status of both.
+
+    The nomination counts for nobody twice: `filler` takes what the group leaves.
+    """
+    header = trace_pb2.Record(header=trace_pb2.Header(format_version=2))
+    waits = [create(make_node("n", "4Gi")), *GROUP_COMES[:2], create_pod(pod("filler", "2Gi"))]
+    finished = run(
+        grouped, [header, *waits], tmp_path / "run", configuration=CONFIGURATION, rules="v1.36"
+    )
+    log = [
+        (decision.time_ns // S, decision.observed.object.name, decision.observed)
+        for decision in finished.run.decisions()
+        if decision.observed.WhichOneof("observed") in {"nominated", "scheduled"}
+    ]
+    named = [
+        (seconds, name, observed.nominated.node_name)
+        for seconds, name, observed in log
+        if observed.HasField("nominated")
+    ]
+    assert named[:4] == [(0, "g-1", "n"), (0, "g-2", "n"), (30, "g-1", ""), (30, "g-2", "")]
+    assert [entry[:2] for entry in log if entry[2].HasField("scheduled")] == [(0, "filler")]
+
+
 @pytest.mark.parametrize("is_complete", [True, False])
 def test_a_session_restored_while_pods_wait_decides_the_same(
     grouped: EmbeddedServices, tmp_path: Path, is_complete: bool

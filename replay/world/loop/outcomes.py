@@ -88,6 +88,19 @@ class OutcomeExecutor:
         self._journal.flush()
         return answers
 
+    def expect(self, now_ns: int, expectations: Iterable[scheduler_pb2.Expectation]) -> None:
+        """Nominate pods to the nodes on which they wait for their binding."""
+        for expectation in expectations:
+            pod, node_name = self._cluster.pods.get(expectation.pod.uid), expectation.node_name
+            if pod is None or pod.node_name or pod.is_terminal:
+                continue
+            status = pod.message.status
+            if status.nominated_node_name != node_name:
+                named = scheduler_pb2.Preemption(node_name=node_name)
+                self._journal.nominated(now_ns, pod.object_ref(), named)
+                ended, status.nominated_node_name = bool(status.nominated_node_name), node_name
+                self._cluster.status_changed(now_ns, pod, nomination_ended=ended)
+
     def preemption_due(self, now_ns: int, key: str) -> list[scheduler_pb2.Answer]:
         """Carry out the preemption that is due with a PREEMPTION action; return its answer."""
         answers = [self.preemptions.due(now_ns, key)]

@@ -266,6 +266,7 @@ class Replay:
                         raise LoopError(self._endless_text(now_ns, uid))
             ready = self._costs.ready(now_ns, outcomes.outcomes, self._outcomes.mistake_of)
             self._apply(now_ns, ready)
+            self._outcomes.expect(now_ns, outcomes.expectations)
             self._wakeup_ns = (
                 outcomes.next_wakeup_time_ns if outcomes.HasField("next_wakeup_time_ns") else None
             )

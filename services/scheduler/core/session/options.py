@@ -112,6 +112,7 @@ class SchedulerRules:
     multiple_allocations: whether selectors know of devices that several claims may share.
     plugins: what makes the plugins, by name, that differ from v1.34's.
     pod_level_resizes: a resize in place changes the requests of a pod as a whole, too.
+    nominates_expected: a pod whose binding waits is nominated to its node meanwhile.
     """
 
     name: str
@@ -124,6 +125,7 @@ class SchedulerRules:
     multiple_allocations: bool = False
     plugins: Mapping[str, Callable[..., Plugin]] = field(default_factory=dict)
     pod_level_resizes: bool = False
+    nominates_expected: bool = False
 
 
 _V1_34 = SchedulerRules(
@@ -148,6 +150,7 @@ RULES = {
             plugins=CHANGED_IN_V1_36,
             multiple_allocations=True,
             pod_level_resizes=True,
+            nominates_expected=True,
         ),
         SchedulerRules(
             name="v1.16",

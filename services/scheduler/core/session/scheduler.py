@@ -95,6 +95,7 @@ class Scheduler:
             waiting=self.waiting,
         )
         self._held: dict[str, Decision] = {}
+        self._expected: list[str] = []
         self.has_permits = any(cycle.framework.has_permits for cycle in self._cycles.values())
         self._unanswered: dict[PopId, Decision] = {}
         self._preempting: dict[PopId, None] = {}
@@ -108,10 +109,18 @@ class Scheduler:
         """Add or update a pod, and return the steps for the queue."""
         old = self.pods.get(new.uid)
         assumed = self.snapshot.pod(new.uid) if self.snapshot.is_assumed(new.uid) else None
+        waits_on_permit = new.uid in self.waiting
         self.pods[new.uid] = new
         self._put_pending(new)
+        if not self._waits(new):
+            self.waiting.reject(new.uid, "", "removed")
         effects = events.on_pod(
-            old, new, handlers=self._queue.handlers, scheduler_names=self._cycles, assumed=assumed
+            old,
+            new,
+            handlers=self._queue.handlers,
+            scheduler_names=self._cycles,
+            assumed=assumed,
+            waits_on_permit=waits_on_permit,
         )
         self._change_snapshot(effects.snapshot, new)
         steps = self._mirror.follow(effects.operations)
@@ -126,9 +135,14 @@ class Scheduler:
         if old is None:
             return []
         self._pending.drop(uid)
+        waits_on_permit = uid in self.waiting
         self.waiting.reject(uid, "", "removed")
         effects = events.on_pod(
-            old, None, handlers=self._queue.handlers, scheduler_names=self._cycles
+            old,
+            None,
+            handlers=self._queue.handlers,
+            scheduler_names=self._cycles,
+            waits_on_permit=waits_on_permit,
         )
         self._change_snapshot(effects.snapshot, old)
         return self._mirror.follow(effects.operations)
@@ -194,6 +208,8 @@ class Scheduler:
         decision = self._attempts.schedule(head, self.pods.get(head.pop.uid), now_ns)
         if isinstance(decision.verdict, HeldAtPermit):
             self._held[head.pop.uid] = decision
+            if self._options.rules.nominates_expected:
+                self._expected.append(head.pop.uid)
         if decision.awaits_answer:
             self._unanswered[head.pop] = decision
         return decision
@@ -229,6 +245,17 @@ class Scheduler:
         return nomination is not None and any_guarded(
             nomination.deletions, self.snapshot.budgets.values()
         )
+
+    def take_expected(self) -> list[WaitingPod]:
+        """Return the pods that have begun to wait at Permit since the last call, and still do.
+
+        Their status is to name the node, so that others count on it.
+        Source: kubernetes v1.36 pkg/scheduler/schedule_one.go, bindingCycle
+        (NominatedNodeNameForExpectation).
+        """
+        expected, self._expected = self._expected, []
+        pods = (self.waiting.get(uid) for uid in expected)
+        return [pod for pod in pods if pod is not None]
 
     def undo(self, decisions: Sequence[Decision]) -> None:
         """Undo decisions whose pops the queue did not accept, the latest first.
