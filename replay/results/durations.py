@@ -1,8 +1,8 @@
-"""Durations for users to read, and counted in buckets.
+"""Formats durations for users, and counts durations in a histogram.
 
-`DurationHistogram` has the quantiles of millions of values in bounded memory. A bucket is at most
-1/16 wide: a value's bucket is its highest five bits and their position, as in HdrHistogram with one
-significant hexadecimal digit. Count, sum and maximum are exact.
+`DurationHistogram` estimates the quantiles of millions of values in bounded memory. The highest
+five bits of a value, and their position, select its bucket, as in HdrHistogram with one significant
+hexadecimal digit: a bucket is at most 1/16 of its value wide. Count, sum and maximum are exact.
 """
 
 from __future__ import annotations
@@ -77,7 +77,10 @@ _FIRST = 1 << _PRECISION_BITS
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quantiles:
-    """Quantiles of durations, ns, None without durations; p50, p90, p99: up to 1/16 too high."""
+    """Quantiles of durations, ns; None if there are no durations.
+
+    p50, p90 and p99 are the upper bounds of buckets, up to 1/16 above the true value.
+    """
 
     count: int
     sum_ns: int
@@ -89,7 +92,7 @@ class Quantiles:
 
 @dataclass(slots=True)
 class DurationHistogram:
-    """Counts durations of 0 ns and more; a negative one counts as 0."""
+    """Counts durations; a negative duration counts as 0 ns."""
 
     _buckets: dict[int, int] = field(default_factory=dict)
     count: int = 0
@@ -110,7 +113,7 @@ class DurationHistogram:
         self.count += len(durations_ns)
 
     def quantile(self, share: float) -> int:
-        """Return the duration, ns, that a share (0 to 1) of all do not exceed; 0 without any."""
+        """Return the quantile for `share` (0 to 1), ns; 0 if there are no durations."""
         rank, seen = share * self.count, 0
         for bucket in sorted(self._buckets):
             seen += self._buckets[bucket]
@@ -119,7 +122,7 @@ class DurationHistogram:
         return 0
 
     def buckets(self) -> list[tuple[int, int]]:
-        """Return (longest duration of a bucket, ns; count) for each, the shortest first."""
+        """Return (upper bound in ns, count) of each bucket, in ascending order."""
         return [
             (min(_upper_bound(bucket), self.max_ns), self._buckets[bucket])
             for bucket in sorted(self._buckets)

@@ -4,11 +4,11 @@ The parts are the decision log, the history, the logs of objects and of extender
 tally, the spans of pods and the spans of rounds. Wall time is measured here; nothing flows back
 into the run.
 
-Recording lags behind by one message to the scheduler: what has happened is recorded when the next
-message has left, while the scheduler works on it. The order stays, and so do the wall times, which
-are taken at once. What waits to be recorded are messages and values that nothing changes any more.
-An error of recording is raised before the answer to that message is read; a checkpoint is taken of
-a recorder that has caught up.
+Recording lags behind by one message to the scheduler: records are written after the next message
+has been sent, while the scheduler works on it. Records keep their order, and wall times are taken
+at once, not when the record is written. A record waits as messages and values that nobody modifies
+any more. An error of recording is raised before the response to that message is read. `position`
+writes all waiting records before a checkpoint.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ from services.telemetry.span import (
 class RecorderPosition:
     """The position of a recorder between two instants, from which a run can be continued.
 
-    spans: where the sink stands; None without spans. wall_ns: the run's wall time. The other fields
-    are live objects of the recorder: save the position before anything else is recorded. It holds
-    no file, lock or function; how far the run's files were written is in the ResumePoint.
+    spans: the position of the span sink; None without spans. wall_ns: the wall time of the run so
+    far. The other fields are live objects of the recorder: save them before recording goes on. The
+    position holds no file, lock or function; the ResumePoint has the sizes of the run's files.
     """
 
     spans: SinkPosition | None
@@ -68,17 +68,18 @@ class RecorderPosition:
 
 
 _LATE_MAX = 4096
-"""What waits to be recorded at most: kubelets may be looked at for long while no message is due."""
+"""Records that may wait; a long phase without messages, in which kubelets act, would add many."""
 
 
 class Recorder:
     """Records a replay: its Observer, and the receiver of its decisions.
 
-    spans: where spans go; None for no spans. sampling: which pods have spans. wall_clock: whether
-    pods' spans show wall time in place of simulated time, so that nothing is recorded later.
-    position: where to continue a run, whose files are as they were there. wall_ns: the wall time of
-    the run, set by `close`. tally: the counts of what was recorded. As a context manager it writes
-    what is recorded to the files within a second, and closes the files of a run that broke off.
+    spans: the sink of spans; None for no spans. sampling: selects the pods that have spans.
+    wall_clock: whether pods' spans show wall time in place of simulated time; then records do not
+    wait. position: the position to continue from; the run's files must have the sizes of that
+    position. wall_ns: the wall time of the run, set by `close`. tally: the counts of all records.
+    As a context manager, the recorder flushes records to the files within a second, and closes the
+    files if the run breaks off.
     """
 
     _late: deque[tuple[Callable[..., None], tuple[object, ...]]]
@@ -149,7 +150,7 @@ class Recorder:
         return traceparent(self._round_spans.root) if self._round_spans is not None else ""
 
     def round_sent(self, round_: scheduler_pb2.Round) -> None:
-        """Record a round that was sent to the scheduler, and first what has happened before."""
+        """Record a round that was sent to the scheduler; write earlier records first."""
         is_message = not self._is_in_window
         self._record(self._round_sent, round_, perf_counter_ns() if is_message else None)
         if is_message:
@@ -182,7 +183,7 @@ class Recorder:
     ) -> None:
         """Record an exchange with the eviction service, begun at `began_ns` of perf_counter_ns.
 
-        `attributes` are further ones of its span.
+        `attributes` are added to its span.
         """
         self._record(self._measured, step, began_ns, wall_ns, nodes, attributes)
 
@@ -192,13 +193,13 @@ class Recorder:
             self.catch_up()
 
     def catch_up(self) -> None:
-        """Record all that has happened. Raises OutputError and RunError."""
+        """Write all waiting records. Raises OutputError and RunError."""
         while self._late:
             record, happened = self._late.popleft()
             record(*happened)
 
     def _round_sent(self, round_: scheduler_pb2.Round, sent_ns: int | None) -> None:
-        """Record a round; `sent_ns` None: an earlier message had it."""
+        """Record a round; `sent_ns` is None for a later round of a window, sent with its first."""
         if sent_ns is not None:
             self._sent_ns.append(sent_ns)
         self._round_log.write(round_)
@@ -274,10 +275,10 @@ class Recorder:
             self._round_spans.stepped(step, self._epoch_ns + began_ns, wall_ns, nodes, attributes)
 
     def position(self, *, syncs: bool = True) -> RecorderPosition:
-        """Return where to continue the run; what was recorded before is in its files.
+        """Write all records to the run's files, and return the position to continue the run from.
 
-        syncs: and on the disk. To be called between two instants, while no round waits for its
-        outcomes. Raises OutputError and RunError.
+        syncs: whether to wait until the disk has the records. Call this between two instants, while
+        no round waits for its outcomes. Raises OutputError and RunError.
         """
         self.catch_up()
         assert self._exchange is None  # noqa: S101 - no round waits for its outcomes
@@ -298,7 +299,7 @@ class Recorder:
     def close(self) -> Delivery:
         """Close the files and the spans, and return how many spans were delivered.
 
-        Sets `wall_ns`, which does not include these last writes.
+        Sets `wall_ns`, which excludes the time of closing.
         """
         self.catch_up()
         self.wall_ns = perf_counter_ns() - self._began_ns
@@ -327,14 +328,14 @@ class Recorder:
         return [log for log in logs if log is not None]
 
     def _flush(self) -> None:
-        """Write what was recorded; called from another thread. Raises OSError."""
+        """Flush records to the files; called from another thread. Raises OSError."""
         for log in self._logs():
             log.unwritten.flush()
         if self._sink is not None:
             self._sink.flush()
 
     def _close_logs(self) -> None:
-        """Close every log, also where another one cannot be written."""
+        """Close every log, even if one of them cannot be written."""
         self._timed_flush.close()
         with contextlib.ExitStack() as stack:
             for log in reversed(self._logs()):

@@ -1,8 +1,7 @@
 """The tables of a run: their columns, with types and meanings.
 
-Times are simulated and in ns since the Unix epoch (a relative trace begins at 0), as in the
-decision log; only the columns of WALL_COLUMNS were measured on the wall clock. A column whose value
-is unknown holds NULL.
+Times are simulated, in ns since the Unix epoch (a relative trace begins at 0), as in the decision
+log; only the columns in WALL_COLUMNS are measured on the wall clock. An unknown value is NULL.
 """
 
 from __future__ import annotations
@@ -14,8 +13,8 @@ from dataclasses import dataclass
 class Column:
     """A column; `type` is DuckDB's.
 
-    is_wall: it was measured on the wall clock, or counts such measurements, and differs between two
-    runs of the same inputs.
+    is_wall: whether the column is measured on the wall clock, or counts such measurements, and so
+    differs between two runs of the same inputs.
     """
 
     name: str
@@ -26,7 +25,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """A table; `row` says what a row is, `order` is the SQL order of the rows."""
+    """A table; `row` describes what a row stands for, `order` is the ORDER BY of the rows."""
 
     name: str
     row: str
@@ -400,6 +399,8 @@ WALL_FIGURES = (
     "wall_ns",
     "windows",
 )
-"""The keys of summary.json that do: wall times, how rounds and pods were put into messages, and the
-number of spans, since a message has some.
+"""The keys of summary.json that differ between two runs of the same inputs.
+
+They are wall times, how rounds and pods were grouped into messages, and the number of spans, which
+depends on the number of messages.
 """

@@ -1,8 +1,8 @@
 """Computes the conditions Available and Progressing of a Deployment at a moment of a run.
 
-They follow from the pods at that moment, as its counts do. The last progress is the latest time at
-which its newest ReplicaSet or a pod of that was created, or a pod became ready. A run does not have
-the times of the conditions, so they are left out.
+Both conditions, like the Deployment's counts, are derived from the pods at that moment. The last
+progress is the latest time at which the newest ReplicaSet was created, one of its pods was created,
+or any pod became ready. A run does not record when conditions changed, so their times are left out.
 
 Source: kubernetes v1.34 pkg/controller/deployment/sync.go, calculateStatus; progress.go,
 syncRolloutStatus; util/deployment_util.go, DeploymentComplete, DeploymentTimedOut; sync.go,

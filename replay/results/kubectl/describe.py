@@ -1,6 +1,6 @@
 """`kubectl describe` of pods and nodes at a moment of a run.
 
-What a run does not have is left out: addresses, image IDs, environments, mounts and leases.
+Fields that a run does not record are left out: addresses, image IDs, environments, mounts, leases.
 Source: kubernetes v1.34 kubectl pkg/describe/describe.go, DescribeEvents; pkg/cmd/describe/
 describe.go, DescribeMatchingResources.
 """
@@ -39,11 +39,11 @@ def describe(
     offset_ns: int | None = None,
     at_ns: int | None = None,
 ) -> int:
-    """Print pods or nodes at a moment (RunDirectory.moment_ns) with `write`, and return how many.
+    """Print pods or nodes at a moment (RunDirectory.moment_ns) with `write`; return their number.
 
-    Without names it is all of them. A name that no object has stands for all that begin with it.
-    Raises NotFoundError, after the objects that are found, where none does; RunError for other
-    types, and as `get` does.
+    Without names, all objects are printed. A name that matches no object selects the objects whose
+    names begin with it. Raises NotFoundError, after the other objects are printed, if a name
+    selects nothing; RunError for a type other than pods and nodes, and where `get` raises it.
     """
     targeted = targets(resource, names)
     for target in targeted:

@@ -1,12 +1,12 @@
 """The Events that a cluster would have recorded, from the decision log.
 
-Equal Events of one object within an hour are one, with a count; an API server keeps each for an
-hour after its last occurrence. Kubelets' Events about images, containers and probes are not
-simulated: a pod's start has one Event.
+Equal Events of one object within an hour become one Event with a count; an API server keeps an
+Event for an hour after its last occurrence. A kubelet's Events about images, containers and probes
+are not simulated: the start of a pod gives one Event.
 
 A binding that the API server refuses is a FailedScheduling Event, and so is a failed attempt whose
-status is refused: kube-scheduler records the Event before it writes the status. The refused
-deletion of a victim has none.
+status update is refused: kube-scheduler records the Event before it updates the status. A refused
+deletion of a victim gives no Event.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go (handleSchedulingFailure),
 framework/runtime/framework.go (RunBindPlugins) and framework/preemption/executor.go;
@@ -48,8 +48,8 @@ _CORDON_REASONS = {"Cordoned": "NodeNotSchedulable", "Uncordoned": "NodeSchedula
 class KubeEvent:
     """An Event of the core/v1 API; times in ns since the Unix epoch.
 
-    kind, namespace, object_name, uid: the involved object's; a node's Event is in the namespace
-    "default", as in a cluster. component, host: its source.
+    kind, namespace, object_name, uid: the involved object; a node's Event is in the namespace
+    "default", as in a cluster. component, host: the Event's source.
     """
 
     kind: str
@@ -68,7 +68,7 @@ class KubeEvent:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the fields that are equal in Events which are counted as one."""
+        """Return the aggregation key: Events with equal keys are counted as one Event."""
         said = (self.type, self.reason, self.message, self.component, self.host)
         return (self.kind, self.namespace, self.object_name, self.uid, *said)
 
@@ -105,7 +105,7 @@ class KubeEvents:
         self._events: dict[tuple[str, ...], KubeEvent] = {}
 
     def take(self, decision: trace_pb2.Decision) -> KubeEvent | None:
-        """Return the Event that a decision records or counts again, None if it has no Event."""
+        """Return the Event that a decision creates or increments; None if it causes no Event."""
         event = event_of(decision)
         if event is None:
             return None
@@ -118,7 +118,7 @@ class KubeEvents:
         return event
 
     def standing(self, now_ns: int) -> list[KubeEvent]:
-        """Return the Events that an API server still has at `now_ns`, the latest last."""
+        """Return the Events that have not expired at `now_ns`, the latest last."""
         self._forget(now_ns)
         return list(self._events.values())
 
@@ -131,7 +131,7 @@ class KubeEvents:
 
 
 def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
-    """Return the Event of one decision, None if it has none."""
+    """Return the Event that a decision causes; None if it causes no Event."""
     observed = decision.observed
     pod, kind = observed.object, observed.WhichOneof("observed")
     if decision.refused and kind == "scheduled":
@@ -240,7 +240,7 @@ def _refused(decision: trace_pb2.Decision, refused: trace_pb2.Refused) -> KubeEv
 
 
 def _of_node(decision: trace_pb2.Decision, reason: str | None) -> KubeEvent | None:
-    """Return the Event of a kubelet about the state of its node; None for a state without one."""
+    """Return a kubelet's Event about the state of its node; None for a state without an Event."""
     if reason is None:
         return None
     node = decision.observed.object

@@ -1,6 +1,6 @@
 """Fields of objects by their paths: -o custom-columns, --sort-by and --field-selector.
 
-An API server selects by a few fields of each type; here it may be any of -o json.
+An API server supports a few field selectors for each type; here any field of -o json can be used.
 
 Source: kubectl v0.34 pkg/cmd/get/customcolumn.go, NewCustomColumnsPrinterFromSpec, printOneObject;
 pkg/cmd/get/sorter.go, isLess (numbers and quantities by their values, other texts with the numbers
@@ -35,7 +35,7 @@ class CustomColumns:
 
     @classmethod
     def parse(cls, text: str) -> CustomColumns:
-        """Read them. Raises JSONPathError."""
+        """Parse HEADER:PATH,HEADER:PATH. Raises JSONPathError."""
         pairs = [pair.partition(":") for pair in text.split(",")]
         for header, _, path in pairs:
             if not header or not path:
@@ -53,13 +53,13 @@ class CustomColumns:
 
 @dataclass(frozen=True, slots=True)
 class FieldSelector:
-    """Fields with the texts that they must have, or must not have; an absent field has ""."""
+    """Fields and the values that they must, or must not, have; an absent field has the value ""."""
 
     terms: Sequence[tuple[Field, bool, str]] = ()
 
     @classmethod
     def parse(cls, text: str) -> FieldSelector:
-        """Read FIELD=VALUE and FIELD!=VALUE with commas between. Raises JSONPathError."""
+        """Parse FIELD=VALUE and FIELD!=VALUE, separated by commas. Raises JSONPathError."""
         terms = []
         for term in filter(None, text.split(",")):
             match = _TERM.fullmatch(term)
@@ -71,7 +71,7 @@ class FieldSelector:
         return cls(tuple(terms))
 
     def matches(self, item: Any) -> bool:
-        """Return whether an object, as JSON values, has all of them."""
+        """Return whether an object, as JSON values, meets every requirement."""
         return all(
             (",".join(map(text_of, field.values(item))) == text) is is_wanted
             for field, is_wanted, text in self.terms
@@ -81,9 +81,9 @@ class FieldSelector:
 def sorted_by(
     field: Field, items: Sequence[Any], mapping: Callable[[Any], Any]
 ) -> tuple[list[Any], bool]:
-    """Return the objects in the order of a field, and whether one of them has it.
+    """Return the objects sorted by a field, and whether any object has that field.
 
-    `mapping` makes an object JSON values.
+    `mapping` converts an object to JSON values.
     """
     keyed = [(_key(field.values(mapping(item))), item) for item in items]
     keyed.sort(key=lambda pair: pair[0])
@@ -107,7 +107,7 @@ def _key(values: Sequence[Any]) -> SortKey:
 
 
 def _natural(text: str) -> list[tuple[str, tuple[int, str]]]:
-    """Return a key by which "web-2" comes before "web-10"."""
+    """Return a sort key that puts "web-2" before "web-10"."""
     parts = _NUMBERS.split(text)
     digits = [part.lstrip("0") for part in parts[1::2]]
     numbers = [*((len(digit), digit) for digit in digits), (-1, "")]

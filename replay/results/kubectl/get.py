@@ -37,16 +37,16 @@ __all__ = ["RESOURCES", "GetQuery", "get"]
 class GetQuery:
     """The query of `get`: the objects to print, and the output format.
 
-    resource, names: as resources.targets reads them. output: as printers.Style has it.
-    namespace: "" for every namespace. Its column is shown where `show_namespace` is set, and where
-        the run's pods are in several namespaces and all are printed.
-    selector, fields: only objects with such labels, and with such fields.
-    sort_by: the field by which objects are sorted; None: by namespace and name.
-    label_columns, shows_labels: as printers.Style has them.
-    offset_ns, at_ns: the moment, from the run's first event on or as a time; neither: the end, or
-        the beginning where `watch` is set.
-    watch: continue with a row for each change. headers: whether tables have headers.
-    kubernetes_version: of the kubectl whose STATUS is printed; "": the recorded cluster's.
+    resource, names: the arguments of resources.targets. output: as in printers.Style.
+    namespace: "" for every namespace. The namespace column is shown if `show_namespace` is set, or
+        if all namespaces are printed and the run has pods in more than one.
+    selector, fields: print only objects that these selectors match.
+    sort_by: the field to sort by; None: sort by namespace and name.
+    label_columns, shows_labels: as in printers.Style.
+    offset_ns, at_ns: the moment, as a time since the run's first event or since the Unix epoch;
+        without either, the end of the run, or its beginning if `watch` is set.
+    watch: print a row for each later change, too. headers: whether tables have headers.
+    kubernetes_version: the kubectl version whose STATUS is printed; "": the recorded cluster's.
     """
 
     resource: str
@@ -72,11 +72,11 @@ class GetQuery:
 
 
 def get(run: RunDirectory, query: GetQuery, write: Write) -> int:
-    """Print objects with `write`, a piece at a time, and return how many.
+    """Print objects with `write`, a piece at a time, and return their number.
 
-    Raises RunError if the run's files cannot be read, for an unknown type, for a moment after
-    its end, and for a field to sort by that no object has. Raises NotFoundError, after the objects
-    that are found, for names that are not.
+    Raises RunError if the run's files cannot be read, for an unknown type, for a moment after the
+    run's end, and if no object has the field to sort by. Raises NotFoundError, after the other
+    objects are printed, for names that match no object.
     """
     targeted = targets(query.resource, query.names)
     if query.watch and len(targeted) > 1:
@@ -136,7 +136,7 @@ def _shows_namespace(run: RunDirectory, query: GetQuery) -> bool:
 
 
 def _has_several_namespaces(run: RunDirectory) -> bool:
-    """Return whether the summary has several namespaces; True for a run without a summary."""
+    """Return whether the summary lists several namespaces; True if the run has no summary."""
     try:
         return len(run.summary().get("namespaces", ())) > 1
     except RunError:
@@ -147,9 +147,9 @@ _Batch = tuple[int, Sequence[Item]]
 
 
 class _Lister:
-    """The objects of one type that a query selects.
+    """Selects objects of one type for a query.
 
-    there: the names of all objects, if the query names some.
+    there: the names of all objects of the type, collected if the query names objects.
     """
 
     def __init__(self, target: Target, query: GetQuery) -> None:
@@ -192,7 +192,7 @@ class _Lister:
 def _batches(
     run: RunDirectory, queried: Sequence[Target], moment_ns: int | None, *, watch: bool
 ) -> Callable[[_Lister], Iterator[_Batch]]:
-    """Return what yields the objects of one type; lists of several read the run once."""
+    """Return a function that yields the objects of one type; a list of types reads the run once."""
     kinds = [target.resource.kind for target in queried if target.resource is not EVENTS]
     held = None
     if kinds and moment_ns is not None and not watch:
@@ -210,7 +210,7 @@ def _batches(
 
 
 def _watched(run: RunDirectory, lister: _Lister, moment_ns: int | None) -> Iterator[_Batch]:
-    """Yield the objects at the moment, if there is one, then the changes after it."""
+    """Yield the objects at `moment_ns`, then each later change; None: every change of the run."""
     held, statuses = RunObjects(), _Statuses(lister)
     for event in changes(run, (lister.kind,)):
         if moment_ns is not None and event.time_ns > moment_ns:
@@ -226,7 +226,10 @@ def _watched(run: RunDirectory, lister: _Lister, moment_ns: int | None) -> Itera
 
 
 def _shown_state(item: Message) -> bytes:
-    """Return what a watch compares; a Deployment's conditions, which no row has, are left out."""
+    """Return the bytes that a watch compares to detect a change.
+
+    A Deployment's conditions are left out, because no row shows them.
+    """
     if isinstance(item, workloads_pb2.Deployment):
         made = workloads_pb2.Deployment()
         made.CopyFrom(item)
@@ -236,7 +239,10 @@ def _shown_state(item: Message) -> bytes:
 
 
 class _Statuses:
-    """Selects the objects that a watch shows after a change: that object, and changed owners."""
+    """Selects the objects that a watch prints after a change.
+
+    They are the changed object, and its owners if their derived status changed.
+    """
 
     def __init__(self, lister: _Lister) -> None:
         self._lister = lister
@@ -259,7 +265,7 @@ class _Statuses:
         return self.seen([item for item in affected if self._is_new(item)])
 
     def _affected(self, held: RunObjects, change: ObjectChange) -> Iterator[Message]:
-        """Yield the objects of the kind whose status may have changed."""
+        """Yield the objects of the listed kind whose status the change may affect."""
         kind = self._lister.kind
         if change.key[0] == "Node":
             keys = [key for key in held.objects if key[0] == kind == "DaemonSet"]
@@ -283,9 +289,9 @@ def _uid(message: Message) -> str:
 
 
 def _events(run: RunDirectory, lister: _Lister, moment_ns: int | None) -> Iterator[_Batch]:
-    """Yield the Events at the moment, then those after it.
+    """Yield the Events at the moment, then later ones.
 
-    In a watch, an Event comes again each time that it is counted.
+    A watch yields an Event again each time its count increases.
     """
     standing = KubeEvents()
     for decision in run.decisions():

@@ -1,9 +1,9 @@
 r"""kubectl's templates of -o jsonpath: text, and paths in braces.
 
-{.a.b} and {$.a.b} print a value, values of several results with a space between; maps and lists are
-JSON. {range .items[*]}...{end} repeats its body, in which paths begin at the item. {"\n"} is text.
-A path has .name, ['name'], .*, ..name, [3], [-1], [1:5:2], [*], [0,2], ['a','b'] and
-[?(@.a == "b")]; a field that is absent has no result. A text without braces is one path.
+{.a.b} and {$.a.b} print a value; several results are separated by spaces, and maps and lists are
+printed as JSON. {range .items[*]}...{end} repeats its body with paths relative to the item. {"\n"}
+is literal text. A path consists of .name, ['name'], .*, ..name, [3], [-1], [1:5:2], [*], [0,2],
+['a','b'] and [?(@.a == "b")]; an absent field gives no result. Text without braces is one path.
 
 Source: client-go v0.34 util/jsonpath/parser.go and jsonpath.go; kubectl
 pkg/cmd/get/customcolumn.go, RelaxedJSONPathExpression. Regular expressions are not in kubectl's
@@ -40,7 +40,7 @@ Step = Callable[[Any, Any], Iterator[Any]]
 
 
 class JSONPathError(ValueError):
-    """A template that cannot be read; the text names the place."""
+    """A template that cannot be parsed; the message gives the position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ _RELAXED = re.compile(r"\{\.?([^{}]+)\}|\.?([^{}]+)")
 
 
 class Template:
-    """A template that has been read. Raises JSONPathError."""
+    """A parsed template. Raises JSONPathError for an invalid one."""
 
     def __init__(self, text: str) -> None:
         self._body = _Reader(text if "{" in text else f"{{.{text.lstrip('.')}}}").body()
@@ -77,7 +77,7 @@ class Template:
 
 
 class Field:
-    """A path that has been read: `.a.b`, `a.b` or `{.a.b}`. Raises JSONPathError."""
+    """A parsed path: `.a.b`, `a.b` or `{.a.b}`. Raises JSONPathError for an invalid one."""
 
     def __init__(self, text: str) -> None:
         match = _RELAXED.fullmatch(text.strip())
@@ -91,7 +91,7 @@ class Field:
         return self._text
 
     def values(self, root: Any) -> list[Any]:
-        """Return what an object, as JSON values, has at the path."""
+        """Return the values at the path in an object (as JSON values)."""
         return self._path.results(root, root)
 
 
@@ -107,7 +107,7 @@ def _rendered(body: Sequence[str | _Path | _Range], value: Any, root: Any) -> It
 
 
 def text_of(value: Any) -> str:
-    """Return a JSON value as templates print it: a string without quotes."""
+    """Return a JSON value as a template prints it: a string has no quotes."""
     if isinstance(value, str):
         return value
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False)

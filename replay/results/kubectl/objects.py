@@ -1,8 +1,8 @@
 """The objects of a run after each of its changes, with the statuses that controllers write.
 
-A run's history has what its scheduler received; the other objects are in a file of their own. Both
-are read here as one series of changes. A status follows from the pods of the moment, so that it is
-right at every moment and no run has to record it.
+A run's history holds the objects that the scheduler received; objects.rounds.zst holds the others.
+This module reads both as one series of changes. It derives a workload's status from the pods at the
+moment asked for, so a run need not record statuses.
 
 Source: kubernetes v1.34 pkg/controller/replicaset/replica_set_utils.go, calculateStatus;
 deployment/sync.go, calculateStatus; statefulset/stateful_set_control.go, updateStatus;
@@ -48,7 +48,7 @@ _JOB_ENDS = frozenset({"Complete", "Failed"})
 
 
 def changes(run: RunDirectory, kinds: Iterable[str]) -> Iterator[scheduler_pb2.Event]:
-    """Yield the changes of a run in order, with all that the objects of `kinds` depend on.
+    """Yield the changes of a run in order, including all objects that `kinds` depend on.
 
     Raises RunError if the files cannot be read, and if a run has no objects of `kinds`
     because of its version.
@@ -62,7 +62,10 @@ def changes(run: RunDirectory, kinds: Iterable[str]) -> Iterator[scheduler_pb2.E
 
 
 def _is_whole(run: RunDirectory, event: scheduler_pb2.Event) -> bool:
-    """Return whether the scheduler received the whole object, not a part of a recorded one."""
+    """Return whether an event of the history holds the whole object.
+
+    Otherwise the object is recorded in full in objects.rounds.zst.
+    """
     case = event.WhichOneof("event")
     if case == "remove":
         kind = event.remove.kind
@@ -102,11 +105,11 @@ class RunObjects:
 
     @property
     def objects(self) -> Mapping[ObjectKey, Message]:
-        """Return them as they were sent or recorded."""
+        """Return the objects as they were sent or recorded, without derived statuses."""
         return self._cluster.objects
 
     def take(self, event: scheduler_pb2.Event) -> ObjectChange | None:
-        """Apply a change, and return it as ClusterObjects does."""
+        """Apply an event and return the change, as ClusterObjects.take does."""
         before = self._stamp(event)
         change = self._cluster.take(event)
         if change is None:
@@ -118,7 +121,10 @@ class RunObjects:
         return change
 
     def _stamp(self, event: scheduler_pb2.Event) -> Message | None:
-        """Give an object without a creation time that of its first change; return what it was."""
+        """Set a missing creation time to the time of the object's first change.
+
+        Returns the object as it was before the event; None for a new one.
+        """
         case = event.WhichOneof("event")
         if case not in ("add", "update"):
             return None
@@ -181,7 +187,10 @@ class RunObjects:
             self._changed_ns[uid] = change.at_ns
 
     def with_status(self, message: Message, now_ns: int) -> Message:
-        """Return the object with its status at `now_ns`: a copy where a controller writes it."""
+        """Return the object with its status at `now_ns`.
+
+        It is a copy if a controller writes the status, otherwise `message` itself.
+        """
         if message.DESCRIPTOR.name not in _RECORDED:
             return message
         made: Any = type(message)()
@@ -205,7 +214,7 @@ class RunObjects:
         return result
 
     def _charge(self, quota: admission_pb2.ResourceQuota, now_ns: int) -> None:
-        """Fill in what the pods of a quota use; limits on other objects keep what they had."""
+        """Fill in the pods' usage of a quota; usage of other objects stays as recorded."""
         pods = (message for message in self.objects.values() if isinstance(message, pod_pb2.Pod))
         quotas = Quotas()
         quotas.put(now_ns, quota, pods)
@@ -214,7 +223,7 @@ class RunObjects:
         quota.status.used.update((name, str(amount)) for name, amount in used.items())
 
     def owner_key(self, message: Message) -> ObjectKey | None:
-        """Return the workload whose status depends on the object, None if none."""
+        """Return the workload whose status depends on the object; None if there is none."""
         meta: meta_pb2.ObjectMeta = message.metadata  # type: ignore[attr-defined] # of an object
         owner = controller_of(meta)
         key = None if owner is None else (owner.kind, meta.namespace, owner.name)
@@ -260,7 +269,10 @@ class RunObjects:
         return total
 
     def _progress_ns(self, uid: str, is_newest: bool) -> int:
-        """Return when a pod of a ReplicaSet last became ready, or, of the newest, was created."""
+        """Return when a pod of a ReplicaSet last became ready.
+
+        For the newest ReplicaSet, the creation of a pod counts, too.
+        """
         times = [0]
         for pod in self._pods.get(uid, {}).values():
             if is_newest:
@@ -299,11 +311,11 @@ class RunObjects:
         return status
 
     def _count(self, job: workloads_pb2.Job) -> None:
-        """Fill in a Job's figures; those of a finished one are recorded.
+        """Fill in a Job's pod counts; those of a finished Job are recorded.
 
-        A terminating pod is a failure at once, unless the Job replaces only pods that have failed.
-        Pods that a Job deletes because it is suspended are not; those beyond a lowered parallelism
-        count as failures here, unlike upstream.
+        A terminating pod counts as failed at once, unless the Job replaces only failed pods. Pods
+        deleted because the Job is suspended do not count as failed. Pods deleted because its
+        parallelism was lowered do count here, unlike upstream.
         Source: kubernetes v1.34 pkg/controller/job/job_controller.go, isPodFailed,
         trackJobStatusAndRemoveFinalizers, countTerminatingPods.
         """

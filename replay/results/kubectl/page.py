@@ -16,7 +16,7 @@ _PADDING = 2
 
 
 class Page:
-    """Lines of cells; a column is as wide as the widest of its cells in neighbouring lines.
+    """Lines of cells; a column is as wide as its widest cell in consecutive lines.
 
     Source: Go's text/tabwriter, as kubectl uses it.
     """
@@ -30,7 +30,7 @@ class Page:
         self._lines.append([f"{'  ' * indent}{first}", *rest])
 
     def table(self, header: str, lines: Iterable[Sequence[str]]) -> None:
-        """Add an indented table; `header` has the columns with | between."""
+        """Add an indented table; `header` holds the column names, separated by |."""
         columns = header.split("|")
         self.line(*columns, indent=1)
         self.line(*("-" * len(column) for column in columns), indent=1)
@@ -38,7 +38,7 @@ class Page:
             self.line(*line, indent=1)
 
     def values(self, name: str, values: Sequence[str]) -> None:
-        """Add a name with a line for each value; "<none>" for no value."""
+        """Add a name and one line for each value; "<none>" if there are no values."""
         for number, value in enumerate(values or [NONE]):
             self.line(f"{name}:" if number == 0 else "", value)
 
@@ -64,7 +64,7 @@ class Page:
 
 
 def pairs(labels: Mapping[str, str], sign: str) -> list[str]:
-    """Return keys and values with `sign` between, sorted."""
+    """Return keys and values joined by `sign`, sorted."""
     return [f"{key}{sign}{labels[key]}" for key in sorted(labels)]
 
 

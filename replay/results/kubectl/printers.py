@@ -21,9 +21,9 @@ from services.terminal import escaped, json_text, one_line
 
 OUTPUTS = ("table", "wide", "json", "yaml", "name")
 TEMPLATE = "jsonpath="
-"""Prefix of an output that is a template."""
+"""Prefix of -o jsonpath=TEMPLATE."""
 CUSTOM = "custom-columns="
-"""Prefix of an output whose columns follow as HEADER:PATH."""
+"""Prefix of -o custom-columns=HEADER:PATH,..."""
 Write = Callable[[str], object]
 Item = Message | KubeEvent
 
@@ -32,11 +32,11 @@ Item = Message | KubeEvent
 class Style:
     """The options of all printers.
 
-    output: one of OUTPUTS, or TEMPLATE and a template. is_list: whether whole objects are a List
-    also where there is only one. is_watch: whether each is printed by itself, at once. shows_kind:
-    whether names have their type before them. shows_phase: as in rows.pod_status. headers: whether
-    tables have them. label_columns: labels with a column each. shows_labels: whether there is a
-    column with all labels.
+    output: one of OUTPUTS, or TEMPLATE followed by a template. is_list: whether -o json and yaml
+    print a List even for one object. is_watch: whether each object is printed at once, without a
+    List. shows_kind: whether names are printed as TYPE/NAME. shows_phase: as in rows.pod_status.
+    headers: whether tables have headers. label_columns: labels with a column each. shows_labels:
+    whether a column lists all labels.
     """
 
     output: str
@@ -60,20 +60,20 @@ class Style:
 
 
 class Printer(Protocol):
-    """Prints objects of a type, as many times as there are any."""
+    """Prints objects type by type: `begin` for each type, `add` for each batch of its objects."""
 
     def begin(self, resource: Resource, *, show_namespace: bool) -> None:
-        """Continue with another type; the namespace is a column if the query shows it."""
+        """Continue with the next type; `show_namespace`: whether it has a namespace column."""
 
     def add(self, now_ns: int, items: Sequence[Item]) -> None:
         """Print objects as of `now_ns`."""
 
     def close(self) -> None:
-        """Print what is printed at the end."""
+        """Print the output that can only be written after all objects."""
 
 
 def printer(style: Style, write: Write) -> Printer:
-    """Return the printer of an output. Raises ValueError for another one."""
+    """Return the printer for `style.output`. Raises ValueError for an unknown output."""
     if style.output in ("table", "wide"):
         return _Table(style, write)
     if style.output.startswith(CUSTOM):
@@ -162,7 +162,7 @@ class _Names:
 
 
 class _Objects:
-    """Whole objects: one List or one object at the end, or one object after the other."""
+    """Prints JSON or YAML: a List or one object at the end, or in a watch each object at once."""
 
     def __init__(
         self, style: Style, write: Write, text: Callable[[Any], str], separator: str = ""

@@ -1,4 +1,4 @@
-"""The types of objects that a run may hold, by all names under which kubectl finds them.
+"""The types of objects that a run may hold, by every name that kubectl accepts for them.
 
 Source: kubernetes v1.34 pkg/registry/*/*/storage/storage.go (singular and short names); kubectl
 pkg/cmd/get and cli-runtime pkg/resource/builder.go (TYPE[,TYPE...] [NAME...] and TYPE/NAME).
@@ -25,7 +25,7 @@ class NotFoundError(RunError):
 class Resource:
     """A type of objects; `group` is its API group, "" for the core one.
 
-    is_recorded: whether its objects are in the run's objects.rounds.zst, not in its history.
+    is_recorded: whether a run keeps these objects in objects.rounds.zst instead of its history.
     """
 
     kind: str
@@ -48,12 +48,12 @@ class Resource:
 
     @property
     def title(self) -> str:
-        """Return what an API server calls the type in its messages: "deployments.apps"."""
+        """Return the type's name in messages of an API server, such as "deployments.apps"."""
         return f"{self.plural}.{self.group}" if self.group else self.plural
 
     @property
     def prefix(self) -> str:
-        """Return what kubectl writes before "/NAME"."""
+        """Return TYPE in kubectl's TYPE/NAME."""
         return f"{self.singular}.{self.group}" if self.group else self.singular
 
 
@@ -67,9 +67,9 @@ class Target:
     def missing(
         self, found: Collection[str], there: Collection[str], where: str, hint: str = ""
     ) -> Iterator[str]:
-        """Yield a sentence for each name that is not in `found`, with a similar one of `there`.
+        """Yield an error message for each name not in `found`, with a similar name from `there`.
 
-        where: the run and the moment. hint: what to do where no name is similar.
+        where: names the run and the moment. hint: advice for a name without a similar one.
         """
         for name in self.names:
             if name not in found:

@@ -1,6 +1,6 @@
 """Pods and nodes as rows of kubectl's tables, and the writer of tables.
 
-Readiness gates are not simulated: their column is "<none>".
+Readiness gates are not simulated, so their column shows "<none>".
 Source: kubernetes v1.34 pkg/printers/internalversion/printers.go, printPod, printNode,
 findNodeRoles; cli-runtime pkg/printers/tabwriter.go (widths).
 """
@@ -25,9 +25,9 @@ _WIDTH_MIN = 3
 
 
 class TableWriter:
-    """Writes rows in batches, as kubectl does: the header first; columns only grow wider.
+    """Writes a table in batches of rows, as kubectl does; a column never gets narrower.
 
-    headers: whether there is a header.
+    headers: whether the first batch is preceded by a header.
     """
 
     def __init__(
@@ -62,12 +62,12 @@ _ROLE_LABEL = "kubernetes.io/role"
 
 
 def age(message: Any, now_ns: int) -> str:
-    """Return the time since an object's creation; "<unknown>" where it has none."""
+    """Return the time since an object's creation; "<unknown>" without a creation time."""
     return since(message.metadata, "creation_timestamp", now_ns)
 
 
 def since(message: Message, name: str, now_ns: int, unknown: str = UNKNOWN) -> str:
-    """Return the time since that of the field `name`; `unknown` for an absent one."""
+    """Return the time since the time in the field `name`; `unknown` if the field is absent."""
     at_ns = optional_time_ns(message, name)
     return unknown if at_ns is None else durations.age(now_ns - at_ns)
 
@@ -97,7 +97,7 @@ def pod_row(pod: pod_pb2.Pod, now_ns: int, *, shows_phase: bool = True) -> tuple
 def shows_phase_of_ended(kubernetes_version: str) -> bool:
     """Return whether that version's kubectl shows the phase of an ended pod that is being deleted.
 
-    Older ones show Terminating. "" stands for the newest.
+    Older versions show Terminating. "" stands for the newest version.
     Source: kubernetes pull request 122038, in v1.31.
     """
     numbers = re.match(r"v?(\d+)\.(\d+)", kubernetes_version)
@@ -139,7 +139,7 @@ class _Restarts:
 
 @dataclass(slots=True)
 class _Seen:
-    """STATUS of a pod that is not being deleted, its ready containers, and restarts."""
+    """STATUS of a pod before its deletion is considered, its ready containers, and restarts."""
 
     status: str
     ready: int
@@ -147,7 +147,7 @@ class _Seen:
 
 
 def _seen(pod: pod_pb2.Pod) -> _Seen:
-    """Return what the containers show: init containers up to the first unfinished one first."""
+    """Return what containers show; before initialization, an init container decides STATUS."""
     status, sidecars = pod.status, _sidecars(pod)
     of_init, of_sidecars = _Restarts(), _Restarts()
     ready, initializing = 0, ""
@@ -197,7 +197,7 @@ def _is_up(container: pod_pb2.ContainerStatus) -> bool:
 
 
 def _containers_status(status: pod_pb2.PodStatus, text: str) -> str:
-    """Return the status of the first container that does not run, or else `text`."""
+    """Return the status of the first container that does not run; `text` if all run."""
     running = False
     for container in reversed(status.container_statuses):
         state = container.state
@@ -234,7 +234,10 @@ def _condition(status: pod_pb2.PodStatus, type_: str) -> pod_pb2.PodCondition | 
 
 
 def node_row(node: node_pb2.Node, now_ns: int) -> tuple[str, ...]:
-    """Return a node's cells at `now_ns`. The last one is ours: true conditions but Ready."""
+    """Return a node's cells at `now_ns`.
+
+    kubectl does not have the last cell: the conditions, except Ready, that are true.
+    """
     status = node.status
     info = status.node_info
     holding = [condition.type for condition in status.conditions if condition.status == "True"]

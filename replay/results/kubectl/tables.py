@@ -1,7 +1,7 @@
 """The columns and rows of kubectl's table for each type: TABLES.
 
-A value that an API server would have and a trace does not is "<unknown>" where kubectl has no other
-word for it; one that is not set is "<none>" or "<unset>", as upstream has it.
+A value that an API server has but a trace does not is printed as "<unknown>", unless kubectl has
+another word for it; an unset value is "<none>" or "<unset>", as in kubectl.
 
 Source: kubernetes v1.34 pkg/printers/internalversion/printers.go, AddHandlers, printService,
 printPodDisruptionBudget, printResourceQuota, printLimitRange, printRuntimeClass,
@@ -44,7 +44,7 @@ _CLASS_OF_VOLUME = "volume.beta.kubernetes.io/storage-class"
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A type's columns; `row` has a cell for each, and `narrow` are those without -o wide."""
+    """A type's columns; `row` returns a cell for each, and `narrow` lists those without -o wide."""
 
     columns: Sequence[str]
     narrow: Sequence[int]
@@ -52,7 +52,7 @@ class Table:
 
     @classmethod
     def of(cls, row: Row, columns: str) -> Table:
-        """Return the table of columns with | between, and + before those of -o wide."""
+        """Parse columns separated by |; a + marks a column of -o wide."""
         titles = columns.split("|")
         narrow = [number for number, name in enumerate(titles) if not name.startswith("+")]
         return cls([name.removeprefix("+") for name in titles], narrow, row)
@@ -67,7 +67,7 @@ class Table:
 
     @property
     def name_column(self) -> int:
-        """Return the number of the column with the objects' names."""
+        """Return the index of the column with the objects' names."""
         return self.columns.index("NAME")
 
 

@@ -1,9 +1,10 @@
 """The checkpoints that a run keeps: its whole state at some moments, for forks and for `explain`.
 
-Each is a file like resume.zst, written between two instants when the disk has all that it counts
-on. A run keeps about as many as it is asked for, whatever its length, evenly spread over simulated
-time: one is due when a share of the time so far has passed since the last one, and where there are
-too many the one goes whose neighbours are closest. They influence no decision.
+A checkpoint is a file like resume.zst. It is written between two instants, after the disk has all
+the records that it refers to. A run keeps at most `count` checkpoints, whatever its length, spread
+evenly over simulated time: the next one is due 1/count of the simulated time so far after the last
+one, and a surplus removes the checkpoint whose neighbours are closest to each other. Checkpoints
+influence no decision.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from replay.results.run.resume_point import ResumePoint, unpacked
 from reprieve.session.v1beta1 import session_pb2
 
 BYTES_MAX = 1 << 28
-"""The bytes of all checkpoints that a run keeps, at most, beside the last one."""
+"""Limit for the bytes of all checkpoints together; the last one is kept even if it exceeds this."""
 _NAME = re.compile(r"checkpoint-(\d+)-(\d+)\.zst")
 
 
@@ -30,7 +31,7 @@ class Checkpoint:
     path: Path
 
     def point(self) -> ResumePoint:
-        """Read it. Raises RunError if the file is damaged, or of another version's format."""
+        """Read the file. Raises RunError if it is damaged, or in another version's format."""
         return ResumePoint.read_file(self.path)
 
     def scheduler(self) -> Sequence[session_pb2.CheckpointChunk]:
@@ -41,7 +42,7 @@ class Checkpoint:
 class Checkpoints:
     """Writes a run's checkpoints, `count` of them at most.
 
-    write, remove: do so with a file of the run. kept: those that the run has, their sizes by name.
+    write, remove: write or remove a file of the run. kept: sizes of existing checkpoints by name.
     """
 
     def __init__(
@@ -73,14 +74,14 @@ class Checkpoints:
         while len(self._sizes) > 1 and (
             len(self._sizes) > self._count or sum(self._sizes.values()) > BYTES_MAX
         ):
-            # The last one stays: the next one's distance is measured from it.
+            # The last checkpoint stays, because is_due measures from it.
             surplus = _most_crowded(list(self._sizes), start_ns)
             self._remove(surplus)
             del self._sizes[surplus]
 
 
 def _most_crowded(names: Sequence[str], start_ns: int) -> str:
-    """Return the name of the checkpoint whose neighbours are closest, never the last one's."""
+    """Return the checkpoint, except the last, with the smallest time between its neighbours."""
     times = [start_ns, *map(_at_ns, names)]
     gaps = {name: times[place + 2] - times[place] for place, name in enumerate(names[:-1])}
     return min(gaps, key=lambda name: gaps[name])

@@ -1,10 +1,10 @@
 """The cluster of a run, rebuilt from its history: the one reducer from rounds to state.
 
-`ClusterObjects` holds the API objects as watches of the replay's API server showed them;
-`ClusterState` adds which pods have no node and what the others request of theirs. Both take the
-events of the rounds in order and return what each event changed. `get`, the tables, the figures of
-a run and `explain` read a history through them; decisions are counted by
-replay.results.summary.figures.DecisionCounts.
+`ClusterObjects` holds the API objects as watches of the replay's API server showed them.
+`ClusterState` also keeps the pods without a node, and the resources that bound pods request on each
+node. Both take the events of the rounds in order and return the change that an event makes. `get`,
+the tables, the figures of a run and `explain` read a history through these classes.
+replay.results.summary.figures.DecisionCounts counts decisions.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class ChangeType(Enum):
 class ObjectChange:
     """An object that changed at `at_ns` (ns since the Unix epoch).
 
-    `message` is the object as it is now, or as it last was. The next change of the same object may
-    modify it in place.
+    `message` is the object after the change; of a deleted object, the last state. The next change
+    of the same object may modify `message` in place.
     """
 
     at_ns: int
@@ -57,9 +57,9 @@ class ClusterObjects:
         self._pod_keys: dict[str, ObjectKey] = {}
 
     def take(self, event: scheduler_pb2.Event) -> ObjectChange | None:
-        """Apply an event and return what it changed.
+        """Apply an event and return the change that it makes.
 
-        None for a tick, and for a patch or a removal of an object that is not there.
+        Returns None for a tick, and for a patch or a removal of an unknown object.
         """
         match event.WhichOneof("event"):
             case "add":
@@ -102,9 +102,10 @@ class ClusterObjects:
 
 @dataclass(slots=True, kw_only=True)
 class ActivePod:
-    """A pod whose phase is not terminal; `requests` without zeros, one of `pods` included.
+    """A pod whose phase is not terminal.
 
-    node_name: "" while it has no node. A pod without a node waits for one unless it is gated.
+    requests: without zeros, and with 1 of the resource `pods`. node_name: "" while the pod has no
+    node; it then waits for one unless it has a scheduling gate.
     """
 
     spec: PodSpec
@@ -114,13 +115,13 @@ class ActivePod:
 
 @dataclass(slots=True, kw_only=True)
 class NodeUse:
-    """A node and what its active pods request of it, by resource."""
+    """A node and the sum of its active pods' requests, by resource."""
 
     node: Node
     requested: dict[str, int] = field(default_factory=dict)
 
     def free(self, resource: str) -> int:
-        """Return what no pod requests; 0 if more is requested than the node has."""
+        """Return allocatable minus requested; 0 if pods request more than the node has."""
         have = self.node.allocatable.get(resource, 0)
         return max(0, have - self.requested.get(resource, 0))
 
@@ -128,8 +129,8 @@ class NodeUse:
 class ClusterState:
     """Pods by UID and nodes by name, after the last event.
 
-    pods: the active ones. waiting: those of them that have neither a node nor a scheduling gate.
-    changed_nodes: nodes whose use or allocatable changed; the reader clears it.
+    pods: active pods. waiting: active pods that have neither a node nor a scheduling gate.
+    changed_nodes: nodes whose use or allocatable changed; the caller clears it.
     """
 
     def __init__(self) -> None:
@@ -162,7 +163,7 @@ class ClusterState:
         return change
 
     def active_pod(self, message: pod_pb2.Pod) -> ActivePod:
-        """Return a pod's spec and requests, without a node; equal specs are one value."""
+        """Return a pod's spec and requests, without a node; equal specs share one value."""
         spec = self._interner.spec(message.spec)
         requests = {name: amount for name, amount in pod_requests(spec).items() if amount}
         return ActivePod(spec=spec, requests=requests | {PODS: 1})
@@ -181,7 +182,7 @@ class ClusterState:
             self.waiting[uid] = pod
 
     def _patch_pod(self, message: pod_pb2.Pod) -> None:
-        """Take a pod's patch, which changes nothing of its spec but the node."""
+        """Apply a patch of a pod; nodeName is the only field of the spec that a patch changes."""
         uid, node_name = message.metadata.uid, message.spec.node_name
         pod = self.pods.get(uid)
         if pod is None:

@@ -1,8 +1,7 @@
 """The decision log: one Decision a line, as proto3 JSON with its keys in the order of the fields.
 
-Equal decisions give equal bytes, so that two runs can be compared with cmp. The functions below
-`CYCLE` read the attempts in a scheduler's outcomes: an outcome holds one attempt or several
-refusals.
+Equal decisions give equal bytes, so cmp can compare two runs. The functions below `CYCLE` read the
+attempts in a scheduler's outcomes: an outcome holds one attempt or several refused attempts.
 """
 
 from __future__ import annotations
@@ -51,9 +50,9 @@ class DecisionLog(RunLog):
 
 
 def line(decision: trace_pb2.Decision) -> bytes:
-    """Return a decision as a line with its end, in protobuf's own JSON.
+    """Return a decision as a line of protobuf JSON, with the newline.
 
-    64-bit integers are texts; what is not set, and a field with its default, is absent.
+    64-bit integers are strings; unset fields and fields with their default value are absent.
     """
     return orjson.dumps(json_codec.to_proto3_json(decision), option=orjson.OPT_APPEND_NEWLINE)
 
@@ -70,7 +69,7 @@ def failed_line(attempt: FailedAttempt) -> bytes:
 
 @lru_cache(maxsize=1 << 14)
 def _escaped(text: str) -> bytes:
-    """Return a text as in JSON, without the quotes."""
+    """Return a text escaped for JSON, without the quotes."""
     return orjson.dumps(text)[1:-1]
 
 
@@ -97,7 +96,7 @@ def read_decisions(path: Path, *, is_whole: bool = True) -> Iterator[trace_pb2.D
 def read_entries(
     path: Path, uid: str, *, is_whole: bool = True
 ) -> Iterator[tuple[trace_pb2.Decision, int]]:
-    """Yield a pod's decisions, each with how many attempts the log has before it at its moment.
+    """Yield a pod's decisions, each with the number of earlier attempts at the same moment.
 
     Raises RunError as read_decisions does. Lines that do not contain the UID are not parsed: a long
     run has millions of them.
@@ -148,7 +147,7 @@ def steps_of(outcomes: scheduler_pb2.RoundOutcomes) -> Steps:
 
 
 def one_by_one(outcomes: scheduler_pb2.RoundOutcomes) -> Iterator[scheduler_pb2.Outcome]:
-    """Yield the outcome of each attempt; those from shared refusals have a UID but no pod name."""
+    """Yield the outcome of each attempt; attempts from shared refusals have a UID, but no name."""
     for outcome in outcomes.outcomes:
         if outcome.HasField("refusals"):
             yield from _refusals(outcome.time_ns, outcome.refusals)
@@ -174,6 +173,6 @@ def _refusals(at_ns: int, refusals: scheduler_pb2.Refusals) -> Iterator[schedule
 def pods_of(outcomes: scheduler_pb2.RoundOutcomes) -> int:
     """Return the number of attempts in `outcomes`."""
     pods = 0
-    for outcome in outcomes.outcomes:  # No generator: it costs more than the sum, for each round.
+    for outcome in outcomes.outcomes:  # A generator costs more than the sum, and this runs a round.
         pods += len(outcome.refusals.uids) if outcome.HasField("refusals") else 1
     return pods

@@ -49,10 +49,10 @@ from services.rpc.kube import rfc3339
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """Whether a run has its end.
+    """Whether a run is complete, still running, or broke off.
 
-    going: the live run that writes into the folder, "" without one. broke_off: why a run that is
-    over has no end. A whole run has neither.
+    going: the process that writes into the folder; "" if there is none. broke_off: why the run
+    ended early; "" if it did not. Both are "" for a complete run.
     """
 
     going: str = ""
@@ -60,11 +60,11 @@ class RunState:
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the run wrote its end."""
+        """Return whether the run is complete."""
         return not (self.going or self.broke_off)
 
     def __str__(self) -> str:
-        """Return what is missing, as a sentence without its end; "" for a whole run."""
+        """Return why results are incomplete, as a sentence without a full stop; "" if complete."""
         if self.going:
             return f"the run is still going ({self.going}); this is what it has written so far"
         if self.broke_off:
@@ -73,7 +73,7 @@ class RunState:
 
 
 class RunNote(NamedTuple):
-    """A note of a run's summary, and how often it was made."""
+    """A note of a run's summary; `times` counts its occurrences."""
 
     kind: str
     text: str
@@ -83,9 +83,10 @@ class RunNote(NamedTuple):
 class RunDirectory:
     """A run directory: made by `create` or `create_next`, read after `open`.
 
-    The run that makes it holds its lock until `end`, or as a context manager, which also notes
-    why a run broke off. A method that reads a file raises RunError if it cannot; one that
-    writes, OutputError if the disk is full or failing and RunError for other reasons.
+    The run that makes the directory holds its lock until `end` or the exit of the context manager,
+    which also records why a run broke off. A method that reads raises RunError if it cannot read a
+    file. A method that writes raises OutputError if the disk is full or failing, otherwise
+    RunError.
     """
 
     def __init__(self, path: Path, lock: RunLock | None = None) -> None:
@@ -102,9 +103,9 @@ class RunDirectory:
     def create(cls, path: Path, *, force: bool = False) -> Self:
         """Make the folder, which may exist if it is empty.
 
-        `force` removes a former run in it; one that broke off since its input was refused goes
-        without. Raises RunError if the folder holds anything else,
-        and where a live run holds it.
+        `force` removes a former run in the folder; a run that broke off because its input was
+        invalid is removed without `force`, too. Raises RunError if the folder holds anything else,
+        or if a live run holds its lock.
         """
         cls.check(path, force=force)
         try:
@@ -116,7 +117,7 @@ class RunDirectory:
         try:
             # Another run may have ended here since the check.
             check_files(path, force=force)
-            # What is removed in part is no run any more.
+            # The manifest goes first: if the rest is removed in part, the folder is not a run.
             run._remove(lambda name: name == MANIFEST)
             run._remove(lambda name: name != LOCK)
         except BaseException:
@@ -126,7 +127,7 @@ class RunDirectory:
 
     @staticmethod
     def check(path: Path, *, force: bool = False) -> None:
-        """Raise RunError if `create` would because of what the folder holds; change nothing."""
+        """Raise RunError if `create` would refuse the folder's content; change nothing."""
         if is_held(path):
             raise RunError(held_text(path))
         check_files(path, force=force or _is_refused(path))
@@ -155,7 +156,7 @@ class RunDirectory:
     def reopen(cls, path: Path) -> Self:
         """Return a run that broke off, locked, to be continued after `go_back`.
 
-        Raises RunError if it has its end, and if a live run holds it.
+        Raises RunError if the run is complete, and if a live run holds its lock.
         """
         run, former = cls.open(path), read_holder(path)
         run._lock, run._continues = RunLock.take(path), True
@@ -168,7 +169,7 @@ class RunDirectory:
         return run
 
     def complete(self) -> None:
-        """Remove what a run that has its end leaves where it is killed right after it.
+        """Remove the resume point and drafts of a complete run that was killed before it could.
 
         Raises RunError if a live run holds the folder.
         """
@@ -178,7 +179,7 @@ class RunDirectory:
         finally:
             lock.release()
 
-    # Its lock
+    # The lock
 
     def __enter__(self) -> Self:
         return self
@@ -192,9 +193,9 @@ class RunDirectory:
         if error is None:
             self.end()
         elif self._lock is not None:
-            # Errors of what was read (traces, overrides) are ValueErrors, perhaps as the cause of
-            # the command's end. The others may be gone when the run is resumed: a lost service, a
-            # full disk, an interruption.
+            # Invalid input (traces, overrides) raises a ValueError, which may be wrapped as a cause
+            # here, and would fail again. Other problems, such as a lost service, a full disk or an
+            # interruption, may be gone when the run is resumed.
             problem = error.__cause__ or error
             is_input = isinstance(problem, ValueError) and not isinstance(problem, RunError)
             refused = is_input and not self._continues
@@ -202,13 +203,13 @@ class RunDirectory:
             error.add_note(f"{self.path} has what was written until then")
 
     def end(self) -> None:
-        """Release the lock of a run that has its end; a second call does nothing."""
+        """Release the lock of a complete run; a second call does nothing."""
         self._close_continued()
         if self._lock is not None:
             self._lock.release()
 
     def state(self) -> RunState:
-        """Return whether the run is whole, still going, or broke off and why."""
+        """Return whether the run is complete, still running, or broke off and why."""
         holder, held = read_holder(self.path), is_held(self.path)
         if self.manifest().finished:
             return RunState()
@@ -218,25 +219,25 @@ class RunDirectory:
             return RunState(broke_off="it has no end")
         return RunState(broke_off=holder.broke_off or f"killed: {holder}")
 
-    # What a run writes
+    # Writing
 
     def write_manifest(self, manifest: Manifest) -> None:
         """Write the manifest: at the beginning, and again at the end, with the files' digests.
 
-        The disk has all that it names before.
+        Call this when the disk has all files that the manifest names.
         """
         if manifest.finished:
             manifest = dataclasses.replace(manifest, files=self.recorded_files())
         self._write(MANIFEST, manifest.encoded())
 
     def write_resume_point(self, point: ResumePoint) -> None:
-        """Replace the point from which the run is resumed; the disk has all that it names."""
+        """Replace the resume point; call this when the disk has all files that it names."""
         self._write(RESUME, point.encoded())
 
     def recorded_files(self) -> dict[str, RunFile]:
-        """Return the files that the run wrote, without manifest and lock, with their digests.
+        """Return the digests of the files that the run wrote, without manifest and lock.
 
-        They are those of what was written, also where a disk has other bytes since.
+        A digest is of the bytes as written, so a later change on the disk does not affect it.
         """
         growing = {
             name: RunFile(sha256=file.sha256, size=file.size)
@@ -247,10 +248,11 @@ class RunDirectory:
     def take_beginning(
         self, origin: RunDirectory, checkpoint: Checkpoint, files: Mapping[str, RunFile]
     ) -> dict[str, RunFile]:
-        """Take another run's files up to one of its checkpoints; return them, with that.
+        """Take another run's files up to one of its checkpoints; return them and the checkpoint.
 
-        files: those of the checkpoint. The ones that grow are copied; checkpoints, which nothing
-        changes, are linked. The disk has all of it; `go_back` compares the bytes.
+        files: the files that the checkpoint names. Files that grow are copied up to their size in
+        `files`; checkpoints never change, and are hard-linked. Returns after the disk has them;
+        `go_back` compares the bytes with the digests.
         """
         kept = [name for name in files if is_checkpoint(name)]
         try:
@@ -268,10 +270,10 @@ class RunDirectory:
         return {**files, checkpoint.path.name: described(checkpoint.path)}
 
     def go_back(self, files: Mapping[str, RunFile]) -> None:
-        """Truncate the run's files to their earlier sizes; remove others, tables and report.
+        """Truncate the run's files to the sizes in `files`; remove other files, tables and report.
 
-        Raises RunError, and changes nothing, where a file has not the bytes that it had.
-        Checkpoints that were kept later, or have changed, are removed then.
+        Raises RunError, and changes nothing, if the bytes of a file that grows do not match its
+        digest. Later checkpoints, and checkpoints whose bytes have changed, are removed.
         """
         self._close_continued()
         with contextlib.ExitStack() as opened, self._opened() as folder:
@@ -303,13 +305,13 @@ class RunDirectory:
         self._growing, self._continued, self._whole = dict(continued), continued, whole
 
     def _close_continued(self) -> None:
-        """Close files that `go_back` has opened and nothing has written to."""
+        """Close files that `go_back` opened and nobody has taken with `growing`."""
         for file in self._continued.values():
             file.close()
         self._continued = {}
 
     def growing(self, name: str) -> GrowingFile:
-        """Return one of the files that grow: new, or as `go_back` left it."""
+        """Return a file that grows: a new one, or the file that `go_back` truncated."""
         file = self._continued.pop(name, None)
         if file is None:
             try:
@@ -342,7 +344,7 @@ class RunDirectory:
         return Checkpoints(self._write_recorded, self._remove_recorded, kept, count)
 
     def sync(self) -> None:
-        """Wait until the disk has the names of all files."""
+        """Wait until the disk has the folder's directory entries."""
         try:
             with self._opened() as folder:
                 folder.sync()
@@ -367,7 +369,7 @@ class RunDirectory:
         manifest = self._described_now(MANIFEST).sha256
         self._write(MADE, _json({"manifest": manifest, "files": noted}))
 
-    # What a run holds
+    # Reading
 
     def manifest(self) -> Manifest:
         """Read the manifest."""
@@ -418,14 +420,14 @@ class RunDirectory:
         return (self.path / OBJECTS).is_file()
 
     def object_rounds(self) -> Iterator[scheduler_pb2.Round]:
-        """Yield changes of these objects, in order, each as a round of its own."""
+        """Yield the changes of objects.rounds.zst in order, one change in a round."""
         if self.has_objects:
             yield from read_rounds(self.intact(OBJECTS), is_whole=self.is_whole)
 
     def moment_ns(self, *, offset_ns: int | None = None, at_ns: int | None = None) -> int:
         """Return a moment of the run in ns since the Unix epoch.
 
-        It is `offset_ns` after the run's first event, or at `at_ns`; without either it is the end.
+        The moment is `offset_ns` after the run's first event, or `at_ns`; without either, the end.
         Raises RunError for a moment before the first event or after the end.
         """
         start_ns: int | None = None
@@ -488,7 +490,7 @@ class RunDirectory:
             return []
 
     def eviction_not_judged(self) -> str:
-        """Return why the run could decide no eviction; "" if it could, or has no summary.
+        """Return why the run could not decide evictions; "" if it could, or has no summary.
 
         Raises RunError.
         """
@@ -502,13 +504,13 @@ class RunDirectory:
 
     @property
     def has_digests(self) -> bool:
-        """Return whether the run has its end, and its manifest the digests of its files."""
+        """Return whether the run is complete and its manifest has the files' digests."""
         manifest = self.manifest()
         return manifest.finished and bool(manifest.files)
 
     @property
     def is_whole(self) -> bool:
-        """Return whether the manifest has the run's end; False without a readable manifest."""
+        """Return whether the manifest is readable and states the run's end."""
         try:
             return self.manifest().finished
         except RunError:
@@ -517,8 +519,8 @@ class RunDirectory:
     def intact(self, name: str) -> Path:
         """Return a file's path. Raises RunError if its bytes are not those that the run wrote.
 
-        A file is read for this once. Of a run that broke off it is compared up to the last
-        checkpoint; of one that is still going there is nothing to compare with.
+        A file is compared only once. If the run broke off, the file is compared up to the last
+        checkpoint; if the run is still running, it is not compared.
         """
         path = self.path / name
         if not (self.path / MANIFEST).exists():
@@ -559,7 +561,7 @@ class RunDirectory:
 
     @functools.cached_property
     def _at_checkpoint(self) -> Mapping[str, RunFile]:
-        """The files as of the last checkpoint; none where that is damaged, as `verify` reports."""
+        """Return the files as of the last checkpoint; none if it is damaged (see `verify`)."""
         try:
             return ResumePoint.read(self.path).files
         except RunError:
@@ -569,7 +571,7 @@ class RunDirectory:
         return described(self.path / name)
 
     def _has(self, name: str, file: RunFile) -> bool:
-        """Return whether a file is there, as it was described."""
+        """Return whether a file exists with the given digest and size."""
         try:
             return self._described_now(name) == file
         except RunError:
@@ -583,13 +585,13 @@ class RunDirectory:
             raise unreadable(path, error) from error
 
     def _opened(self) -> contextlib.AbstractContextManager[Folder]:
-        """Return the folder that was opened with the lock, or else opened for a moment."""
+        """Return the folder opened with the lock; without a lock, open it for this `with`."""
         if self._lock is not None and self._lock.is_held:
             return contextlib.nullcontext(self._lock.folder)
         return Folder(self.path)
 
     def _write(self, name: str, content: bytes) -> None:
-        """Write a file as a whole; a write that fails leaves the former one."""
+        """Replace a file atomically; a write that fails leaves the former content."""
         try:
             with self._opened() as folder:
                 folder.write(name, content)
@@ -605,7 +607,7 @@ class RunDirectory:
         self._whole.pop(name, None)
 
     def _remove(self, chosen: Callable[[str], bool]) -> None:
-        """Remove the files whose names are chosen, and the folders of drafts."""
+        """Remove the files whose names `chosen` accepts, and the folders of drafts."""
         try:
             with self._opened() as folder:
                 for name in folder.names():
@@ -633,6 +635,6 @@ def _mapping(text: bytes, where: str) -> dict[str, Any]:
 
 
 def _is_refused(path: Path) -> bool:
-    """Return whether the run of a folder failed because its input was refused."""
+    """Return whether a folder's run broke off because its input was invalid."""
     holder = read_holder(path)
     return holder is not None and holder.refused

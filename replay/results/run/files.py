@@ -1,17 +1,17 @@
 """The files of a run, by name, and the folders that a new run may take.
 
-- run.lock: who runs, or why the run broke off; not in a run that has its end.
-- manifest.json: the run's inputs; "finished" is false until its end, then `files` has the digests
-  of the files below but for tables and report.
+- run.lock: the process that runs, or why the run broke off; removed when the run is complete.
+- manifest.json: the run's inputs; "finished" is false until the run's end, then `files` has the
+  digests of the files below except tables and report.
 - decisions.jsonl: the decision log.
 - history.rounds.zst: every round that was sent to the scheduler.
-- objects.rounds.zst: the changes of objects that the scheduler does not receive in full, where
-  there are any.
-- extenders.rounds.zst: the extender responses in each round, where there are extenders.
-- checkpoint-ROUNDS-NS.zst: the state of everything after so many rounds, at some moments.
-- resume.zst: the last checkpoint of everything, for `reprieve resume`; not in a run that has
-  its end.
-- spans.jsonl: spans, where they are written to a file.
+- objects.rounds.zst: the changes of objects that the scheduler does not receive in full, if there
+  are any.
+- extenders.rounds.zst: the extender responses in each round, if extenders responded.
+- checkpoint-ROUNDS-NS.zst: the whole state after ROUNDS rounds, at the simulated time NS.
+- resume.zst: the last checkpoint of the whole state, for `reprieve resume`; removed when the run
+  is complete.
+- spans.jsonl: spans, if they are written to a file.
 - latencies.json: wall times.
 - summary.json: the summary.
 - *.parquet: the tables of replay.results.tables, built from the files above.
@@ -46,16 +46,16 @@ GROWING = (DECISIONS, HISTORY, OBJECTS, EXTENDERS, SPANS)
 RECORDED = (*GROWING, LATENCIES, SUMMARY)
 """Files that a run writes, beside its manifest and its checkpoints."""
 DERIVED = (MADE, REPORT, *FILE_NAMES)
-"""Files that are made of them, at any time."""
+"""Files that are built from the recorded ones, at any time."""
 FILES = (MANIFEST, LOCK, RESUME, *RECORDED, *DERIVED)
 TABLES_DRAFT = ".tables-"
 """Prefix of a folder in which tables are being built."""
 RUNS = Path("runs")
-"""Where runs are made that are given no folder."""
+"""The folder of runs for which no folder is given."""
 
 
 def next_folder(name: str, parent: Path = RUNS) -> Path:
-    """Make the next free folder PARENT/NAME-N, N from 1, and return it; no other process gets it.
+    """Make and return the next free folder PARENT/NAME-N, N from 1; safe against other processes.
 
     Raises RunError and OutputError if it cannot be made.
     """
@@ -76,7 +76,7 @@ def next_folder(name: str, parent: Path = RUNS) -> Path:
 def latest_run(parent: Path = RUNS) -> Path | None:
     """Return the folder whose run wrote its manifest last, at its beginning or end; None: no run.
 
-    The runs of a comparison or a sweep, which are folders in its folder, are among them.
+    Runs in the subfolders of a comparison or a sweep are considered, too.
     """
     try:
         manifests = [(manifest.stat().st_mtime_ns, manifest) for manifest in parent.rglob(MANIFEST)]
@@ -86,7 +86,10 @@ def latest_run(parent: Path = RUNS) -> Path | None:
 
 
 def check_files(path: Path, *, force: bool) -> None:
-    """Raise RunError if a run in `path` would overwrite what is not its own; lock apart."""
+    """Raise RunError if `path` holds files that a new run must not remove; LOCK is not checked.
+
+    force: whether the new run may remove a former run.
+    """
     try:
         with Folder(path) as folder:
             present = [name for name in folder.names() if name != LOCK]
@@ -106,13 +109,13 @@ def check_files(path: Path, *, force: bool) -> None:
 
 
 def is_ours(name: str) -> bool:
-    """Return whether a name is that of a run's file, or of a draft of one."""
+    """Return whether `name` is the name of a run's file, or of a draft of such a file."""
     of = drafted(name) or name
     return of in FILES or is_checkpoint(of)
 
 
 def is_before_the_beginning(path: Path) -> bool:
-    """Return whether a folder is that of a run that was killed before it wrote its manifest."""
+    """Return whether a folder's run was killed before it wrote its manifest."""
     try:
         with Folder(path) as folder:
             present = folder.names()
@@ -122,12 +125,12 @@ def is_before_the_beginning(path: Path) -> bool:
 
 
 def _are_before_the_beginning(names: Iterable[str]) -> bool:
-    """Return whether files are those that a run writes before its manifest is there."""
+    """Return whether all names are of files that a run writes before its manifest."""
     return all(name in {LOCK, RESUME} or drafted(name) in {RESUME, MANIFEST} for name in names)
 
 
 def _is_ours(folder: Folder, name: str) -> bool:
-    """Return whether a file or folder in a run's folder is of the run, by its name and kind."""
+    """Return whether an entry of a run's folder belongs to the run, by its name and kind."""
     if folder.is_folder(name):
         return name.startswith(TABLES_DRAFT)
     return folder.is_file(name) and is_ours(name)

@@ -1,6 +1,6 @@
-"""Warns once, with an estimate, that a run grows large, while a restart still costs little.
+"""Warns once, with an estimate, that a run's files grow large, early enough to restart cheaply.
 
-Pods that are tried again and again make spans at each attempt: a small trace may fill a disk.
+Every attempt of a pod makes spans, so a small trace with many retries can fill a disk.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from replay.results.run.files import SPANS
 from services.kube.time import MINUTE_NS
 
 LARGE_BYTES = 1_000_000_000
-"""The size of a run's files that a warning is for."""
+"""The size of a run's files from which the warning is printed."""
 _PERIOD_S = 5.0
 
 
 class RunGrowth:
-    """Looks at the sizes of a run's files every few seconds of wall time, until it has warned."""
+    """Checks the sizes of a run's files every few seconds of wall time, until it has warned."""
 
     def __init__(self, folder: Path, notice: Callable[[str], None]) -> None:
         self._folder = folder
@@ -29,13 +29,13 @@ class RunGrowth:
         self._began: tuple[int, int] | None = None
 
     def look(self, now_ns: int, end_ns: int | None) -> None:
-        """Warn once where the run is large at `now_ns`; `end_ns`: its end, None if unknown."""
+        """Warn once if the run is large at `now_ns`; `end_ns`: the run's end, None if unknown."""
         if monotonic() < self._next_s:
             return
         self._next_s = monotonic() + _PERIOD_S
         sizes: dict[str, int] = {}
         for path in self._folder.iterdir():
-            with contextlib.suppress(FileNotFoundError):  # a draft that has its name now
+            with contextlib.suppress(FileNotFoundError):  # a draft was renamed meanwhile
                 sizes[path.name] = path.stat().st_size
         size = sum(sizes.values())
         if self._began is None:
@@ -46,7 +46,10 @@ class RunGrowth:
 
 
 def warning(size: int, spans: int, began: tuple[int, int], now_ns: int, end_ns: int | None) -> str:
-    """Return the warning about a run of `size` bytes; `began`: a time (ns) and its size then."""
+    """Return the warning about a run of `size` bytes.
+
+    began: an earlier time (ns) and the run's size at that time, from which growth is estimated.
+    """
     since_ns, before = began
     passed_ns = max(1, now_ns - since_ns)
     text = f"the run's files have {_gb(size)}, {_gb(spans)} of which are spans"

@@ -1,8 +1,8 @@
 """A run's rounds as the scheduler received them.
 
 Rounds are length-delimited in zstd frames of at most about 1 MiB of whole rounds. A frame ends when
-it is full and each time that the log is flushed, so that the file of a killed run can be read up to
-its last frame. Equal rounds are equal bytes in a frame; where frames end depends on wall time.
+it is full and when the log is flushed, so the file of a killed run can be read up to its last
+frame. Equal rounds are equal bytes in a frame; where a frame ends depends on wall time.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class RoundLog(RunLog):
 def read_rounds(path: Path, *, is_whole: bool = True) -> Iterator[scheduler_pb2.Round]:
     """Yield the rounds in order.
 
-    is_whole: whether the file was written to its end; otherwise a cut last frame is left out.
-    Raises RunError if the file cannot be read, and if a whole one ends within a round.
+    is_whole: whether the file is complete. An incomplete last frame is skipped if not, and raises
+    RunError if it is. Also raises RunError if the file cannot be read.
     """
     return whole_messages(path, scheduler_pb2.Round, is_whole=is_whole)
 
@@ -55,7 +55,7 @@ def read_rounds(path: Path, *, is_whole: bool = True) -> Iterator[scheduler_pb2.
 def with_responses(
     rounds: Iterable[scheduler_pb2.Round], answered: Iterator[scheduler_pb2.Round]
 ) -> Iterator[scheduler_pb2.Round]:
-    """Yield `rounds`, the first of each moment with the extender responses of that moment.
+    """Yield `rounds`; the first round of each moment gets that moment's extender responses.
 
     `answered` is in the same order; each response names its pod and attempt.
     """

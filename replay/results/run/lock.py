@@ -1,14 +1,14 @@
-"""The lock of a run's folder: who writes into it, and why a run broke off.
+"""The lock of a run's folder: which process writes into it, and why a run broke off.
 
 LOCK is a file in the folder with one JSON object: the process that made it, its host and the time.
-A run holds an exclusive flock on the file for as long as it lives; the kernel frees it when the
-process ends, however it ends. A run that ends as it should removes the file. One that breaks off
-adds the reason; one that was killed leaves the file as it was. The file keeps its size, so that the
-reason can be written on a full disk.
+A run holds an exclusive flock on the file; the kernel releases the flock when the process ends, for
+whatever reason. A run that completes removes the file. A run that breaks off adds the reason. A
+killed run leaves the file unchanged. The file has a fixed size, so the reason can be written even
+on a full disk.
 
-On a network file system the lock is seen by other machines only where the file system carries
-flock (NFS does unless mounted with `local_lock` or `nolock`); where flock is not supported at all,
-runs go on without a lock.
+On a network file system, other machines see the lock only if the file system supports flock (NFS
+does unless mounted with `local_lock` or `nolock`). If flock is not supported at all, runs proceed
+without a lock.
 """
 
 from __future__ import annotations
@@ -32,16 +32,17 @@ LOCK = "run.lock"
 _BYTES = 4096
 _REASON_CHARS_MAX = 500
 _TRIES, _PAUSE_S = 10, 0.02
-"""Readers hold a shared lock for an instant."""
+"""`take` retries, because is_held takes a shared lock for a moment."""
 _UNSUPPORTED = frozenset({errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockHolder:
-    """A run as its lock describes it.
+    """The content of a lock file.
 
-    since: when it began, as in 2026-01-31T12:00:00Z. broke_off: why it ended early; "" if it
-    still runs or was killed. refused: its input was, so that it would break off there again.
+    since: when the run began, as in 2026-01-31T12:00:00Z. broke_off: why the run ended early; "" if
+    it still runs or was killed. refused: whether the run broke off because its input is invalid, so
+    that resuming it would fail again.
     """
 
     pid: int = 0
@@ -56,7 +57,7 @@ class LockHolder:
 
 
 class RunLock:
-    """The lock of a folder, held from `take` to `release`, with the opened folder."""
+    """The lock of a folder, held from `take` to `release`; `folder` stays open for as long."""
 
     def __init__(self, folder: Folder, descriptor: int) -> None:
         self.folder = folder
@@ -71,7 +72,7 @@ class RunLock:
     def take(cls, folder: Path) -> Self:
         """Lock a folder. Raises RunError if a live run holds it, and if it cannot be written.
 
-        The lock is let go, and the run reads as killed, when this process ends.
+        If this process ends without `release`, the lock is freed and the run counts as killed.
         """
         with contextlib.ExitStack() as stack:
             try:
@@ -92,13 +93,13 @@ class RunLock:
 
     @property
     def is_held(self) -> bool:
-        """Return whether this lock was not released yet."""
+        """Return whether `release` has not been called yet."""
         return self._descriptor >= 0
 
     def release(self, broke_off: str = "", *, refused: bool = False) -> None:
-        """Let the folder go; `broke_off` is why the run ended early, "" if it has its end.
+        """Release the lock; a second call does nothing.
 
-        refused: its input was. A second call does nothing.
+        broke_off: why the run ended early, "" if it is complete. refused: as in LockHolder.
         """
         if self._descriptor < 0:
             return
@@ -135,7 +136,7 @@ def is_held(folder: Path) -> bool:
 
 
 def read_holder(folder: Path) -> LockHolder | None:
-    """Return the run that a folder's lock describes, live or not; None without a lock.
+    """Return the content of a folder's lock, of a live run or not; None without a lock.
 
     Raises RunError if the lock is not a file.
     """
@@ -160,14 +161,14 @@ def read_holder(folder: Path) -> LockHolder | None:
 
 
 def held_text(folder: Path) -> str:
-    """Return the sentence that refuses a folder which a live run holds."""
+    """Return the error message for a folder whose lock a live run holds."""
     holder = read_holder(folder)
     by = f" ({holder})" if holder is not None and holder.pid else ""
     return f"{folder} is held by a run that is still going{by}; end that run, or give another --run"
 
 
 def _locked(descriptor: int, kind: int) -> bool:
-    """Lock a file without waiting; True also where its file system has no locks."""
+    """Try to lock a file without waiting; return True also if its file system has no locks."""
     try:
         fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
     except OSError as error:

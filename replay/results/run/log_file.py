@@ -1,9 +1,9 @@
-"""The log files of a run: how they grow, and how much of a file that was cut off is read.
+"""The log files of a run: appending to them, and reading a file that ends within a record.
 
-A log is lines of JSON, or zstd frames of length-delimited messages. It grows by whole writes
-(services.growing_file). A run that was killed, or whose disk was full, can end within a line or a
-frame: the readers here yield what is whole before it. In a run that ended whole, a cut is damage
-and an error.
+A log holds lines of JSON, or zstd frames of length-delimited messages. It grows by whole writes
+(services.growing_file). If a run was killed, or its disk was full, its file can end within a line
+or a frame: the readers here yield the complete records before that. In a complete run, such an end
+means damage, and raises an error.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from services.growing_file import Buffered, GrowingFile
 _M = TypeVar("_M", bound=Message)
 _CHUNK_BYTES = 1 << 14
 _FRAME_BYTES_MAX = 1 << 30
-"""Largest frame that is read: those that are written have a mebibyte, or one larger round."""
+"""Size limit for a frame that is read; a written frame has about 1 MiB, or one larger round."""
 
 
 class RunLog(abc.ABC):
     """A log that is being written; a subclass appends to `_records.waiting`.
 
-    One thread writes, any may flush. Methods raise OutputError if the disk is full or failing,
-    and RunError for other reasons; what was not written then is kept for the next call.
+    One thread appends, any thread may flush. Methods raise OutputError if the disk is full or
+    failing, and RunError for other reasons; records that were not written are kept for the next
+    call.
     """
 
     def __init__(self, file: GrowingFile) -> None:
@@ -55,7 +56,7 @@ class RunLog(abc.ABC):
             raise unwritable(self._records.file.path, error) from error
 
     def sync(self) -> None:
-        """Wait until the disk has all that was written."""
+        """Write the buffered records and wait until the disk has them."""
         try:
             self._records.sync()
         except OSError as error:
@@ -72,8 +73,8 @@ class RunLog(abc.ABC):
 def whole_lines(path: Path, *, is_whole: bool) -> Iterator[tuple[str, bytes]]:
     """Yield (file and line number, text) of each line.
 
-    is_whole: whether the file was written to its end; otherwise a cut last line is left out.
-    Raises RunError if the file cannot be read, and if a whole one ends within a line.
+    is_whole: whether the file is complete. An incomplete last line is skipped if not, and raises
+    RunError if it is. Also raises RunError if the file cannot be read.
     """
     try:
         with open_file(path) as file:
@@ -94,8 +95,8 @@ _DAMAGED = "the file was changed after the run; `reprieve verify RUN` checks all
 def whole_messages(path: Path, kind: type[_M], *, is_whole: bool) -> Iterator[_M]:
     """Yield the messages of a file of zstd frames in order.
 
-    is_whole: whether the file was written to its end; otherwise a cut last frame is left out.
-    Raises RunError if the file cannot be read, and if a whole one ends within a frame.
+    is_whole: whether the file is complete. An incomplete last frame is skipped if not, and raises
+    RunError if it is. Also raises RunError if the file cannot be read.
     """
     try:
         with open_file(path) as file:

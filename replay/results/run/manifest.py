@@ -1,6 +1,6 @@
 """The manifest of a run: its inputs, its end, and the digests of its files.
 
-Equal runs have equal manifests but for `files` and `shared`, and so signature and digest: spans and
+Equal runs have equal manifests except `files`, `shared`, and thus signature and digest: spans and
 wall times are measured, and where the frames of the history end depends on wall time.
 """
 
@@ -20,18 +20,18 @@ from services.folder import open_file
 
 FORMAT_VERSION = 1
 _DIGEST = "sha256"
-"""The manifest's key of its own digest."""
+"""The manifest's key for the digest of its other entries."""
 _SIGNATURE = "signature"
-"""The manifest's key of the signature of all of it but signature and digest, hex."""
+"""The manifest's key for the signature, in hex, of all entries except signature and digest."""
 _PURPOSE = "manifest"
 CONTRACT = "v1beta1"
-"""Version of the contract whose messages a run holds.
+"""Version of the contract that a run's messages follow.
 
-decisions.jsonl has one reprieve.trace.Decision a line, as proto3 JSON, and the history the rounds
-that were sent to the scheduler.
+decisions.jsonl holds one reprieve.trace.Decision a line, as proto3 JSON; the history holds the
+rounds that were sent to the scheduler.
 """
 EMBEDDED, IN_PROCESS = "embedded", "in process"
-"""In place of the address of a service that the run started: as a child process, or in its own."""
+"""In place of a service's address: the run started it as a child process, or inside its own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,22 +44,23 @@ class ReplayedTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunFile:
-    """A file of the run at its end: the SHA-256 of its bytes, hex, and their number."""
+    """A file of the run: the SHA-256 of its bytes, hex, and its size in bytes."""
 
     sha256: str
     size: int
 
     @classmethod
     def of(cls, content: bytes) -> Self:
-        """Return the digest and the size of a file's content."""
+        """Return the digest and the size of `content`."""
         return cls(sha256=sha256(content).hexdigest(), size=len(content))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SharedBeginning:
-    """The beginning that a run has from another one: its first `rounds` rounds, up to `at_ns`.
+    """The part that a run shares with another run: the first `rounds` rounds, up to `at_ns`.
 
-    run: the other one's folder, as it was named then. length_ns: from the first record on.
+    run: the other run's folder, as given on the command line. length_ns: the simulated time from
+    the first record of the trace to `at_ns`.
     """
 
     run: str
@@ -72,19 +73,19 @@ class SharedBeginning:
 class Manifest:
     """The inputs and the end of a run.
 
-    rules: the scheduler's, such as "v1.34" or "v1.16".
-    configuration: configuration files by their role, whole, and options that change decisions.
-    models: replay.world.models.Models, by field.
+    rules: the version of the scheduler's rules, such as "v1.34" or "v1.16".
+    configuration: the content of configuration files by role, and options that change decisions.
+    models: the fields of replay.world.models.Models.
     services: service name to address, or to EMBEDDED or IN_PROCESS.
     decided_by: the scheduler's name and version, as it reports them; "" if it does not.
-    batch_size: heads that the scheduler takes in one exchange with its queue (K); 0: its default.
+    batch_size: heads that the scheduler pops in one exchange with its queue (K); 0: its default.
     spans: "off", "all" or a share such as "1%".
     kubernetes_version: the recorded cluster's, such as "v1.16.2"; "" if the trace has none.
-    contract: version of the contract that decisions.jsonl and the other messages are of.
-    end: why the run ended; "" while it has not.
-    end_ns: the simulated time of its end, since the Unix epoch; 0 while it has not ended.
-    shared: what the run has from another one; None for a run that was played from its beginning.
-    files: the run's files at its end by name, this one and those that are made of them excepted.
+    contract: version of the contract that decisions.jsonl and the other messages follow.
+    end: why the run ended; "" before its end.
+    end_ns: the simulated time of the run's end, since the Unix epoch; 0 before its end.
+    shared: the part taken from another run; None for a run that was replayed from its beginning.
+    files: the run's files at its end by name, without the manifest and derived files.
     """
 
     version: str
@@ -108,7 +109,7 @@ class Manifest:
     format_version: int = FORMAT_VERSION
 
     def encoded(self) -> bytes:
-        """Return the manifest as JSON, with its signature, and a digest of all but the digest."""
+        """Return the manifest as JSON, with its signature and the digest of all other entries."""
         plain = asdict(self)
         plain[_SIGNATURE] = signature(_PURPOSE, orjson.dumps(plain)).hex()
         return orjson.dumps(
@@ -124,7 +125,7 @@ class Manifest:
 
     @property
     def scheduler_address(self) -> str:
-        """Return the scheduler's address, "" if the run started its own."""
+        """Return the scheduler's address; "" if the run started its own scheduler."""
         address = self.services.get("scheduler", EMBEDDED)
         return "" if address in {EMBEDDED, IN_PROCESS} else address
 
@@ -132,8 +133,8 @@ class Manifest:
     def from_mapping(cls, mapping: Mapping[str, Any]) -> Self:
         """Read a manifest from JSON.
 
-        Raises RunError for another format version or contract, and where it is not as it was
-        written; manifests of former versions have no digest.
+        Raises RunError for another format version or contract, and if the digest does not match;
+        manifests of older versions have no digest.
         """
         mapping = dict(mapping)
         digest = mapping.pop(_DIGEST, None)
@@ -164,7 +165,7 @@ class Manifest:
 
 
 def unsigned_manifest(mapping: Mapping[str, Any]) -> str:
-    """Return why a manifest, as JSON, is not one that this user's replays wrote; "" if it is."""
+    """Return why a manifest (as JSON) has no valid signature of this user; "" if it has one."""
     plain = {name: value for name, value in mapping.items() if name not in {_DIGEST, _SIGNATURE}}
     try:
         signed = bytes.fromhex(mapping.get(_SIGNATURE, ""))

@@ -1,12 +1,11 @@
-"""A run's rounds as requests, with which a scheduler's author sends them to their service again.
+"""A run's rounds as requests that the author of a scheduler can send to their service again.
 
-Each round of the history is a request of its own, as a scheduler without windows received it, and
-requests are numbered as such a scheduler would have seen them: round N has the sequence N. A
-scheduler answers a round from what the rounds before it have left, so that one round alone says
-what was sent, and all rounds up to it repeat what happened.
+Each round of the history becomes one request, as for a scheduler without windows, and round N has
+the sequence N. A scheduler's response to a round depends on the earlier rounds: one request shows
+what was sent, and only the requests from the first on reproduce the response.
 
-A session's identifier is the right to use the session. So no run has it, and requests have a
-placeholder in its place.
+Anyone who knows a session's identifier can use the session. Therefore a run does not record it, and
+requests have a placeholder.
 """
 
 from __future__ import annotations
@@ -19,11 +18,11 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 
 SESSION_ID = "SESSION_ID"
-"""The placeholder of a session's identifier."""
+"""The placeholder for a session's identifier."""
 
 
 class NumberedRound(NamedTuple):
-    """A round with its place in the run, from 1."""
+    """A round and its number in the run, from 1."""
 
     number: int
     round: scheduler_pb2.Round
@@ -31,11 +30,12 @@ class NumberedRound(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundsQuery:
-    """A selection of a run's rounds: those that meet each condition.
+    """Selects the rounds of a run that meet every condition; None means no condition.
 
     numbers: rounds with these numbers. uids, times_ns: rounds with an event or an answer about one
-    of these pods, or at one of these times. until_ns: of those, the rounds of the last time that is
-    not after this one. None: no such condition. with_earlier: also all rounds before them.
+    of these pods, or at one of these times. until_ns: of the rounds that meet the other conditions,
+    those at the latest time up to this one. with_earlier: select every round up to the last one
+    that meets the conditions.
     """
 
     numbers: range | None = None
@@ -48,7 +48,7 @@ class RoundsQuery:
 def select(
     rounds: Callable[[], Iterable[scheduler_pb2.Round]], query: RoundsQuery
 ) -> Iterator[NumberedRound]:
-    """Yield the selected rounds, in order; `rounds` returns those of the run from the first on."""
+    """Yield the selected rounds, in order; `rounds` iterates over the run from its first round."""
     if not query.with_earlier:
         yield from _selected(rounds(), query)
         return
@@ -60,7 +60,7 @@ def select(
 
 
 def request(numbered: NumberedRound, session_id: str = SESSION_ID) -> service_pb2.RunRoundRequest:
-    """Return a round as a request of its own."""
+    """Return a round as a request; its sequence is the round's number."""
     made = service_pb2.RunRoundRequest(round=numbered.round)
     made.stamp.session_id = session_id
     made.stamp.sequence = numbered.number
@@ -99,7 +99,7 @@ def _matches(numbered: NumberedRound, query: RoundsQuery) -> bool:
 
 
 def _uid(event: scheduler_pb2.Event) -> str:
-    """Return the uid of the pod that an event is about, "" for other objects."""
+    """Return the UID of the pod in an event; "" for an event of another object."""
     match event.WhichOneof("event"):
         case "add":
             return event.add.pod.metadata.uid

@@ -1,14 +1,14 @@
 """The resume point of a run: its command, and the last checkpoint of all its parts.
 
-The file of a run, resume.zst, is there from the run's beginning to its end, and always replaced as
-a whole. The checkpoints that a run keeps (checkpoints.py) have the same form: one zstd frame with a
-checksum, and in it MessagePack: the number of its format with a signature, and a ResumePoint as
-replay/state_codec.py encodes it; so are its `world` and `recorder`. The services' parts are the
-chunks of their CheckpointSession.
+The file resume.zst exists from the run's beginning to its end, and is always replaced as a whole.
+The checkpoints that a run keeps (checkpoints.py) have the same format: one zstd frame with a
+checksum, holding MessagePack: the number of the format and a signature, then a ResumePoint encoded
+by replay/state_codec.py, as are its `world` and `recorder`. The services' parts are the chunks that
+their CheckpointSession returned.
 
-The file may be a stranger's. It names no code; the memory that reading takes is bounded by its
-size; and of a command's environment only the variables in REPEATED are taken from it. Its command
-is repeated where the signature is this user's.
+The file may come from another person, so it is not trusted. It names no code; the memory for
+reading it is bounded by its size; from the environment in it, only the variables in REPEATED are
+used. Its command is run again only if the signature is this user's.
 """
 
 from __future__ import annotations
@@ -35,29 +35,34 @@ from services.rpc.timeouts import VARIABLE as TIMEOUTS
 
 RESUME = "resume.zst"
 REPEATED = frozenset({*map(variable_name, NAMES), TIMEOUTS})
-"""The environment variables that a resumed run has from its beginning: bounds and timeouts.
+"""Environment variables that a resumed run takes from its resume point: bounds and timeouts.
 
-Others are options, too, but name code to run, or files with credentials.
+Other variables are options, too, but they name code to run, or files with credentials.
 """
 ASKED = frozenset({"REPRIEVE_ACCESS", "REPRIEVE_PLUGINS"})
-"""Such others: where they were set at the beginning, they must be set again by the user."""
+"""Variables that name code or credentials.
+
+If one was set at the run's beginning, the user must set it again to resume the run.
+"""
 _FORMAT = 2
 _PURPOSE = "resume point"
 _HEAD_BYTES = 64
-"""Enough for the number of a format, in every format, and for a signature in this one."""
+"""Enough for the number of any format, and for the signature in this format."""
 _LEVEL = 1
 _EXPANSION, _EXPANSION_FROM_BYTES = 32, 1 << 20
-"""How many times as large as the file its content may be, beyond 1 MiB; it is 4 times as a rule."""
+"""Largest ratio of content to file, for content above 1 MiB; the usual ratio is 4."""
 _SKIPPABLE = struct.Struct("<II")
 _PADDING = 0x184D2A50
-"""What a frame begins with that has no content (RFC 8878, 3.1.2)."""
+"""Magic number of a skippable frame (RFC 8878, 3.1.2)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCommand:
-    """The command of a run: its arguments, its folder as it was named, and where it ran.
+    """The command of a run.
 
-    environment: the variables of REPEATED that were set. asked: the names of ASKED that were set.
+    argv: its arguments. run: the run's folder as given on the command line. folder: the working
+    directory. environment: the variables of REPEATED that were set. asked: the names of ASKED that
+    were set.
     """
 
     argv: Sequence[str] = ()
@@ -79,11 +84,10 @@ class RunCommand:
 class ResumePoint:
     """A run's command and its last checkpoint, between two instants.
 
-    rounds: of the scheduler, so far. scheduler, eviction, autoscaler: the chunks of the services'
-    checkpoints,
-    none before the first one. world, recorder: the cluster and the recorder's position, as bytes.
-    files: the run's files by name, as they were on the disk at that moment: those that grow may
-    have more bytes since.
+    rounds: the number of rounds so far. scheduler, eviction, autoscaler: the chunks of the
+    services' checkpoints; empty before the first checkpoint. world, recorder: the encoded cluster
+    and the encoded recorder position. files: the run's files by name, with their sizes and digests
+    at the checkpoint; files that grow may have more bytes by now.
     """
 
     version: str
@@ -98,12 +102,12 @@ class ResumePoint:
     files: Mapping[str, RunFile] = field(default_factory=dict)
 
     def taken(self, **checkpoint: Any) -> Self:
-        """Return the point with another checkpoint."""
+        """Return the same run's point with a new checkpoint."""
         return replace(self, **checkpoint)
 
     @property
     def beginning(self) -> Self:
-        """Return the point of the same run before anything was recorded."""
+        """Return the same run's point without a checkpoint."""
         return type(self)(version=self.version, command=self.command)
 
     def encoded(self) -> bytes:
@@ -114,7 +118,7 @@ class ResumePoint:
 
     @classmethod
     def read(cls, folder: Path) -> Self:
-        """Read the file of a run's folder. Raises RunError if it is missing or damaged."""
+        """Read resume.zst of a run. Raises RunError if it is missing or damaged."""
         return cls._read_of(folder)[0]
 
     @classmethod
@@ -127,7 +131,7 @@ class ResumePoint:
 
     @classmethod
     def read_signed(cls, folder: Path) -> tuple[Self, str]:
-        """Read as `read` does; return also why the signature is not this user's, "" if it is."""
+        """Read resume.zst; return also why its signature is not this user's, "" if it is."""
         point, encoded, signed = cls._read_of(folder)
         return point, unsigned(_PURPOSE, encoded, signed)
 
@@ -164,7 +168,7 @@ class ResumePoint:
 
 
 def _compressed(content: bytes) -> bytes:
-    """Return a frame, and behind it a frame of zeros where the content expands more than it may."""
+    """Return a zstd frame, padded by a skippable frame if the content would exceed _EXPANSION."""
     data = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(content)
     size_min = -(-len(content) // _EXPANSION)
     if len(content) <= _EXPANSION_FROM_BYTES or len(data) >= size_min:
@@ -174,7 +178,7 @@ def _compressed(content: bytes) -> bytes:
 
 
 def _expanded(data: bytes) -> bytes:
-    """Return the content of a frame. Raises ZstdError, UnreadableStateError for too much of it."""
+    """Return the content of a frame. Raises ZstdError; UnreadableStateError if it is too large."""
     size = zstandard.get_frame_parameters(data).content_size
     if size > max(_EXPANSION_FROM_BYTES, _EXPANSION * len(data)):
         raise UnreadableStateError(f"{len(data):,} bytes would expand to {size:,}")
@@ -182,10 +186,10 @@ def _expanded(data: bytes) -> bytes:
 
 
 def _head(content: bytes) -> tuple[int, bytes, int]:
-    """Return the number of the format and the signature, and how many bytes they take.
+    """Return the format's number, the signature, and the number of bytes that both take.
 
-    Of another format only the number. In format 1 it is the first entry of a map that has
-    everything else, too. Raises UnreadableStateError.
+    Returns only the number for another format. In format 1, the number was the first entry of one
+    map that held the whole point. Raises UnreadableStateError.
     """
     reader = msgpack.Unpacker(max_buffer_size=_HEAD_BYTES)
     reader.feed(content[:_HEAD_BYTES])
@@ -203,12 +207,12 @@ def _head(content: bytes) -> tuple[int, bytes, int]:
 
 
 def packed(chunks: Sequence[session_pb2.CheckpointChunk]) -> list[bytes]:
-    """Return a checkpoint's chunks as they are kept."""
+    """Return a checkpoint's chunks as bytes."""
     return [chunk.SerializeToString() for chunk in chunks]
 
 
 def unpacked(chunks: Sequence[bytes]) -> list[session_pb2.CheckpointChunk]:
-    """Return kept chunks as messages. Raises RunError."""
+    """Return the chunks that `packed` encoded. Raises RunError if one is damaged."""
     try:
         return [session_pb2.CheckpointChunk.FromString(chunk) for chunk in chunks]
     except DecodeError as error:

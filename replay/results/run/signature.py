@@ -1,12 +1,12 @@
-"""Signatures: whether this user's own replays have written a file of a run.
+"""Signatures show whether a replay of this user wrote a file of a run.
 
-`reprieve resume` repeats a command that a run's folder names: it writes the files and connects to
-the addresses that the command has. A folder may come from a stranger, so manifest and checkpoint
-have a signature, an HMAC-SHA256 of their content by a key of the user's. The key is 32 random
-bytes in the user's state folder (XDG Base Directory Specification, XDG_STATE_HOME), made when a
-run is first written, and read by its owner only. It never leaves the machine.
+`reprieve resume` runs a command again that it reads from a run's folder; that command writes files
+and connects to addresses. The folder may come from another person, so manifest and checkpoint are
+signed: an HMAC-SHA256 of their content with the user's key. The key is 32 random bytes in the
+user's state folder (XDG Base Directory Specification, XDG_STATE_HOME), created when a run is first
+written, and readable by its owner only. It never leaves the machine.
 
-Where no key can be made, such as without a home folder, runs are written without a signature.
+If no key can be created, for example without a home folder, runs are written without a signature.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 
 
 def key_path() -> Path:
-    """Return where the user's key is. Raises RuntimeError for a user without a home folder."""
+    """Return the path of the user's key. Raises RuntimeError for a user without a home folder."""
     state = os.environ.get("XDG_STATE_HOME", "")
     # The specification: a relative path is invalid, and ignored.
     root = Path(state) if state.startswith("/") else Path.home() / ".local" / "state"
@@ -34,9 +34,9 @@ def key_path() -> Path:
 
 
 def signature(purpose: str, content: bytes) -> bytes:
-    """Return the signature of a content; b"" if the user has no key and none can be made.
+    """Return the signature of `content`; b"" if the user has no key and none can be created.
 
-    purpose: what the content is, so that a signature of one file is not that of another.
+    purpose: the kind of content, so that a signature of one kind is invalid for another.
     """
     try:
         return _signed(_key_or_new(), purpose, content)
@@ -45,7 +45,7 @@ def signature(purpose: str, content: bytes) -> bytes:
 
 
 def unsigned(purpose: str, content: bytes, signed: bytes) -> str:
-    """Return why `signed` is not this user's signature of a content; "" if it is."""
+    """Return why `signed` is not this user's signature of `content`; "" if it is."""
     if not signed:
         return "it has no signature"
     try:
@@ -71,13 +71,13 @@ def _key_or_new() -> bytes:
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with Folder(path.parent) as folder:
-            # Another process may make one at the same time: the first one stays.
+            # Another process may create a key at the same time: the first key stays.
             folder.write_private(path.name, secrets.token_bytes(_KEY_BYTES))
         return _key(path)
 
 
 def _key(path: Path) -> bytes:
-    """Read a key. Raises OSError, also for one that somebody else could have written or read."""
+    """Read a key. Raises OSError, also if another user could have written or read the file."""
     with Folder(path.parent) as folder, os.fdopen(folder.open(path.name), "rb") as file:
         status = os.fstat(file.fileno())
         if status.st_uid != os.geteuid() or status.st_mode & _OTHERS:

@@ -1,10 +1,10 @@
 """Verifies, by the digests in the manifest, that a run's files are unchanged since its end.
 
-Tables and report, which are made of them, have their digests in a file of their own. The manifest
-has a digest of itself, which finds damage; a person who changes it can change that, too.
+Tables and report are derived from those files; made.json has their digests. The manifest's digest
+of itself detects damage, not intent: a person who changes the manifest can change its digest, too.
 
-Of a run without its end, the last checkpoint is checked by its own checksum, and each file up to
-where that checkpoint goes on, by the digest in it.
+If a run is incomplete, the last checkpoint is verified by its own checksum, and each file, up to
+its size at that checkpoint, by the digest in the checkpoint.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ FAULTS: frozenset[Verdict] = frozenset({"changed", "missing", "extra", "unchecke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerifiedFile:
-    """A file and its verdict; `problem` is the reason where it is not ok.
+    """A file and its verdict; `problem` is the reason for a verdict other than ok.
 
-    extra: a file that readers of the run would use, and the run did not write. unchecked: the run
-    broke off or is older than digests. gone: a trace that is no longer at its path.
+    The verdict extra: readers of the run would use the file, but the run did not write it.
+    unchecked: there is no digest, because the run broke off or an older version wrote it. gone: a
+    trace is no longer at its path.
     """
 
     path: str
@@ -59,7 +60,7 @@ def verify(run: RunDirectory) -> Iterator[VerifiedFile]:
 
 def _checked(manifest: Manifest, folder: Path, present: list[str]) -> Iterator[VerifiedFile]:
     for name, expected in manifest.files.items():
-        # A name in a changed manifest may lead anywhere.
+        # In a manipulated manifest, a name may be a path out of the folder.
         if Path(name).name != name:
             problem = "the manifest names a file outside the run"
             yield VerifiedFile(path=name, verdict="changed", problem=problem)
@@ -72,7 +73,7 @@ def _checked(manifest: Manifest, folder: Path, present: list[str]) -> Iterator[V
 
 
 def _made(run: RunDirectory) -> Iterator[VerifiedFile]:
-    """Check tables and report; one that is not there any more is made again when it is needed."""
+    """Verify tables and report; a missing one is no fault, it is rebuilt when needed."""
     folder, made = run.path, run.made()
     if not made and (folder / MADE).exists():
         problem = "it is not of this run, or damaged; `reprieve report` makes it again"
@@ -89,7 +90,7 @@ def _made(run: RunDirectory) -> Iterator[VerifiedFile]:
 
 
 def _unchecked(run: RunDirectory, present: list[str]) -> Iterator[VerifiedFile]:
-    """Check what is known of a run that broke off: its last checkpoint, and the files up to it."""
+    """Verify a run that broke off: its last checkpoint, and its files up to that checkpoint."""
     why = str(run.state()) or "the run was made by a version that kept no digests"
     files: dict[str, RunFile] = {}
     checkpoint = None
@@ -112,7 +113,7 @@ def _unchecked(run: RunDirectory, present: list[str]) -> Iterator[VerifiedFile]:
 
 
 def _problem_up_to(folder: Path, name: str, expected: RunFile) -> str:
-    """Return what is wrong with a file up to the last checkpoint; "" for nothing."""
+    """Return why a file differs from its digest at the last checkpoint; "" if it does not."""
     try:
         with Folder(folder) as opened:
             check_beginning(opened, name, expected.size, expected.sha256)

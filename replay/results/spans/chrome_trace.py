@@ -1,11 +1,11 @@
 """A run in the Trace Event Format, which Perfetto and Chrome's tracing open.
 
-Every node is a process. Its pods are slices, in as many threads as pods overlap; preemptions and
-evictions are instants. The process of the cluster has counters of pending pods. Timestamps are
-simulated microseconds since the run's beginning.
+Every node is a process. Its pods are slices, on as many threads as pods overlap in time;
+preemptions and evictions are instant events. The process of the cluster has counters of pending
+pods. Timestamps are simulated microseconds since the run's beginning.
 
-A run does not record in which sub-queue a pod waits. Pending pods are counted as not tried yet,
-refused, or nominated for a node.
+A run does not record the sub-queue of a waiting pod. Instead, pending pods are counted as not tried
+yet, refused, or nominated for a node.
 
 Source: the document "Trace Event Format" of the Chromium project.
 """
@@ -138,7 +138,7 @@ def _counters(tables: RunTables, start_ns: int) -> Iterator[TraceEvent]:
 
 
 class Lanes:
-    """Gives each interval the first free row; intervals must be ordered by their beginning."""
+    """Assigns each interval the first free row; intervals must be ordered by their beginning."""
 
     def __init__(self) -> None:
         self._busy: list[tuple[float, int]] = []

@@ -1,4 +1,4 @@
-"""The clocks that the spans of pods run on: simulated time, or the wall time at which it came."""
+"""The clocks of pod spans: simulated time, or the wall time at which the replay reached it."""
 
 from __future__ import annotations
 
@@ -8,29 +8,29 @@ from collections.abc import Callable, MutableSequence
 from typing import TypeAlias
 
 Moments: TypeAlias = tuple[MutableSequence[int], MutableSequence[int]]
-"""Simulated times and their wall times, ns since the Unix epoch, both ascending; in arrays."""
+"""Simulated times and the wall time of each, ns since the Unix epoch; both ascending."""
 
 
 class VirtualClock:
-    """Simulated time, ns since the Unix epoch; times are reached in order.
+    """Simulated time, ns since the Unix epoch; the replay reaches times in order.
 
-    `moments` is None if the clock needs none.
+    `moments` is None for a clock that stores no times.
     """
 
     moments: Moments | None = None
 
     def reached(self, at_ns: int) -> None:
-        """Note that the replay reached a simulated time; nothing is kept here."""
+        """Do nothing: simulated time needs no notes."""
 
     def time_ns(self, at_ns: int) -> int:
-        """Return the span's time for a simulated time that was reached: the same."""
+        """Return the time for a span: `at_ns` itself."""
         return at_ns
 
 
 class WallClock(VirtualClock):
-    """The wall time at which the replay reached a simulated time; `now_ns` reads the clock.
+    """The wall time at which the replay reached a simulated time; `now_ns` reads the wall clock.
 
-    A time before the first one has the wall time of the first.
+    A time before the first noted one maps to the wall time of the first.
     """
 
     def __init__(self, now_ns: Callable[[], int]) -> None:
@@ -45,7 +45,7 @@ class WallClock(VirtualClock):
             walls.append(self._now_ns())
 
     def time_ns(self, at_ns: int) -> int:
-        """Return the wall time at which the latest time up to this one was reached."""
+        """Return the wall time of the latest noted time that is not after `at_ns`."""
         moments, walls = self.moments
         if not walls:
             return self._now_ns()

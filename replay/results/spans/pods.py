@@ -10,10 +10,10 @@
     ├── oomKill                a container of it is killed
     └── eviction
 
-A pod that replaces a preempted or evicted one of the same controller is linked to the span of that
-preemption or eviction; where pods are sampled, that may be of another pod of the controller. The
-wall times of a cycle's steps are attributes of its span. Times are the world's own; what a cycle's
-span says beyond its time is the scheduler's word.
+If a controller's pod replaces a preempted or evicted pod, its trace is linked to the span of that
+preemption or eviction; if pods are sampled, the link may lead to another pod of the controller. The
+wall times of a cycle's steps are attributes of its span. All times come from the replay; the other
+attributes of a cycle's span come from the scheduler's outcome.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class _Victim:
 class PodSpansState:
     """Traces of pods that have not ended, victims that terminate, and the clock's moments.
 
-    Both are by UID; displaced pods are by their owner's.
+    Traces and victims are keyed by the pod's UID, displaced pods by their owner's UID.
     """
 
     traces: dict[str, _PodTrace] = field(default_factory=dict)
@@ -77,8 +77,8 @@ class PodSpansState:
 class PodSpans:
     """Makes the spans of sampled pods and passes each to `sink` when it ends.
 
-    `clock` converts simulated time into the spans' times. `state` is that of a run that is
-    continued.
+    `clock` converts simulated time into the spans' times. `state` is the state saved by the run
+    that is continued.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class PodSpans:
         self._disrupted = state.disrupted
 
     def state(self) -> PodSpansState:
-        """Return what a run that is continued needs; to be saved before the next event."""
+        """Return the state to continue from; save it before the next event changes it."""
         return PodSpansState(
             traces=self._traces,
             victims=self._victims,
@@ -142,7 +142,7 @@ class PodSpans:
     def outcome(self, outcome: scheduler_pb2.Outcome, within: SpanContext | None = None) -> None:
         """End the waits of popped pods, and their scheduling cycles.
 
-        A cycle is linked to `within`, the exchange in which it was decided.
+        A cycle is linked to `within`, the span of the exchange that returned the outcome.
         """
         at_ns = outcome.time_ns
         self._clock.reached(at_ns)
@@ -184,7 +184,7 @@ class PodSpans:
                 self._child(trace, CYCLE, at_ns, at_ns, attributes, links=links)
 
     def _wait(self, trace: _PodTrace, at_ns: int, attempts: int) -> None:
-        """End a pod's wait; it waits again from now on, unless this attempt binds it."""
+        """End a pod's wait at `at_ns`; unless this attempt binds the pod, the next wait begins."""
         waited: dict[str, Attribute] = {"reprieve.attempt": attempts}
         self._child(trace, "queue.wait", min(trace.waits_since_ns, at_ns), at_ns, waited)
         trace.waits_since_ns = at_ns
@@ -194,7 +194,7 @@ class PodSpans:
         self._clock.reached(at_ns)
 
     def decided(self, decision: trace_pb2.Decision) -> None:
-        """Take a decision's part in a pod's trace."""
+        """Add a decision to the trace of its pod."""
         self._clock.reached(decision.time_ns)
         observed = decision.observed
         trace = self._traces.get(observed.object.uid)
@@ -226,7 +226,7 @@ class PodSpans:
                 del self._traces[observed.object.uid]
 
     def close(self, now_ns: int) -> None:
-        """End the spans of the pods that outlive the run, at its last moment."""
+        """End the spans of pods that still exist at the run's last moment."""
         self._clock.reached(now_ns)
         for uid in [*self._victims]:
             self._terminated(now_ns, uid, "")
@@ -267,7 +267,7 @@ class PodSpans:
     def _follow_victim(
         self, kind: str | None, at_ns: int, observed: trace_pb2.Observed, trace: _PodTrace | None
     ) -> None:
-        """Begin or end a victim's span in its preemptor's trace; `trace` is the victim's own."""
+        """Begin or end a victim's span in its preemptor's trace; `trace` is the victim's trace."""
         victim = observed.object
         if kind == "preempted":
             preemptor = self._traces.get(observed.preempted.by.uid)
@@ -290,7 +290,7 @@ class PodSpans:
             self._terminated(at_ns, victim.uid, end)
 
     def _terminated(self, at_ns: int, uid: str, end: str) -> None:
-        """End a victim's span; `end` is "" if the pod exists at the run's end."""
+        """End a victim's span; `end` is "" if the victim still exists at the run's end."""
         victim = self._victims.pop(uid)
         victim.attributes["reprieve.end"] = end or _OUTLIVES
         self._child(
@@ -331,7 +331,7 @@ class PodSpans:
         self._child(trace, "oomKill", at_ns, at_ns, attributes)
 
     def _end(self, at_ns: int, trace: _PodTrace, end: str) -> None:
-        """End a pod's trace once; `end` is "" if the pod exists at the run's end."""
+        """End a pod's trace once; `end` is "" if the pod still exists at the run's end."""
         if trace.ended:
             return
         trace.ended = True
@@ -395,7 +395,7 @@ def _refusal(verdict: scheduler_pb2.Unschedulable) -> dict[str, Attribute]:
 
 
 def _cycle(outcome: scheduler_pb2.Outcome) -> tuple[dict[str, Attribute], str]:
-    """Return a scheduling cycle's attributes, and its error where it ended in one."""
+    """Return a scheduling cycle's attributes, and its error; "" if there was none."""
     attributes: dict[str, Attribute] = {"reprieve.attempt": outcome.attempts}
     error = ""
     match outcome.WhichOneof("decision"):

@@ -9,9 +9,9 @@
     │       └── RunScorePlugins, RunPostFilterPlugins, ...
     └── synchronize              an exchange with the eviction service
 
-A step that many pods share is one span with their count. The cycles of the pods' own traces, which
-run in simulated time, are linked to the runRound that they were part of. A round without an attempt
-has no span; it counts in the run's span and in the latencies.
+A step that many pods share is one span with the number of pods. The cycles in the pods' traces,
+which run in simulated time, are linked to the runRound that they belong to. A round without an
+attempt has no span; the run's span and the latencies count it.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ RUN = "replay"
 RUN_ROUND = "runRound"
 NOTHING_FOUND: Mapping[str, Attribute] = MappingProxyType({})
 NODES_MAX = 20
-"""Nodes under pressure that a span names."""
+"""Limit for the nodes under pressure that a span names."""
 _HEAD = 3
 
 
 class MeasuredExchange:
-    """A message to the scheduler: the `first` round in it, and those of its window."""
+    """A message to the scheduler: its `first` round, and the rounds of the same window."""
 
     def __init__(self, first: scheduler_pb2.Round) -> None:
         self.first = first
@@ -73,7 +73,8 @@ class RoundSpansState:
 class RoundSpans:
     """Makes the spans of sampled rounds; the run's span is always made.
 
-    began_ns: the run's beginning, ns since the Unix epoch. state: of a run that is continued.
+    began_ns: the run's beginning, ns since the Unix epoch. state: the state saved by the run that
+    is continued.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class RoundSpans:
         self._state = state
 
     def state(self) -> RoundSpansState:
-        """Return what a run that is continued needs; to be saved before the next round."""
+        """Return the state to continue from; save it before the next round changes it."""
         return self._state
 
     @property
@@ -104,7 +105,7 @@ class RoundSpans:
         return self._state.root
 
     def begun(self, outcomes: scheduler_pb2.RoundOutcomes) -> SpanContext | None:
-        """Begin an exchange whose first round had these outcomes; None if it has no span."""
+        """Begin the span of an exchange whose first round had these outcomes; None: no span."""
         self._state.exchanges += 1
         if not pods_of(outcomes):
             return None
@@ -119,8 +120,8 @@ class RoundSpans:
     ) -> None:
         """End the spans of an exchange that began at `began_ns`, ns since the Unix epoch.
 
-        Only the durations of its cycles' steps are known: they are shown one after the other from
-        its beginning.
+        Only the durations of the cycles' steps are measured, not their times, so their spans are
+        placed one after the other from the beginning of the exchange.
         """
         self._state.rounds += exchange.rounds
         if context is None:
@@ -194,10 +195,10 @@ class RoundSpans:
 def synchronize_attributes(
     answers: Iterable[eviction_service_pb2.OperationResult],
 ) -> dict[str, Attribute]:
-    """Return attributes for the thresholds met and the first pods of each ranking.
+    """Return span attributes: the thresholds met, and the first pods of each ranking.
 
-    Empty where no threshold is met. Lists hold "NODE: ..." for the first NODES_MAX nodes; the count
-    is of all nodes.
+    No attributes if no threshold is met. Lists hold "NODE: ..." for the first NODES_MAX nodes; the
+    count is of all nodes.
     """
     met = [answer for answer in answers if answer.step.thresholds_met]
     if not met:

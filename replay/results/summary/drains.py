@@ -1,4 +1,4 @@
-"""The drains of nodes in a run: when each was cordoned, how long it took, what it waited for."""
+"""The drains of nodes in a run: time of the cordon, duration, and budgets that held it up."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from reprieve.trace.v1beta1 import trace_pb2
 class DrainedNode:
     """The drain of a node; times in ns.
 
-    step: the last one, as trace_pb2.NodeDrain has it. cordoned_ns: since the Unix epoch. took_ns:
-    until its last pod had gone, or the drain had failed; 0 before. message: which budgets it waits,
-    or has waited, for; why it has failed.
+    step: the last step, as in trace_pb2.NodeDrain. cordoned_ns: since the Unix epoch. took_ns: from
+    the cordon until the last pod was gone or the drain failed; 0 before that. message: the budgets
+    that the drain waits or waited for, or why it failed.
     """
 
     node: str

@@ -1,11 +1,11 @@
-"""Eviction loops: controllers whose pods kubelets evict again and again."""
+"""Eviction loops: a controller replaces an evicted pod, and the replacement is evicted, too."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 LOOP_EVICTIONS_MIN = 3
-"""Evictions of one controller's pods by one signal that make a loop."""
+"""The number of evictions of one controller's pods, by one signal, from which they are a loop."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,10 +35,10 @@ class _Series:
 class EvictionLoops:
     """Finds eviction loops: a controller's pods evicted one after the other, for one signal.
 
-    Pods that are evicted at the same moment, such as those of a leak that began on several nodes at
-    once, are not a loop: none of them replaces another. In a loop a kubelet evicts a pod, its
-    controller creates another, which is bound to a node that will run short of the same resource,
-    and so on, for as long as nothing changes.
+    In a loop, a kubelet evicts a pod, the pod's controller creates another, and that pod is bound
+    to a node that will run short of the same resource, and so on, until something changes. Pods
+    evicted at the same moment, for example because a leak began on several nodes at once, are not a
+    loop: none of them replaces another.
     Source: kubernetes/kubernetes#31778.
     """
 
@@ -67,7 +67,7 @@ class EvictionLoops:
         series.nodes[node_name] = None
 
     def found(self) -> tuple[EvictionLoop, ...]:
-        """Return the loops, those with most evictions first."""
+        """Return the loops; the loop with the most evictions comes first."""
         loops = [
             EvictionLoop(
                 owner=owner,

@@ -1,9 +1,9 @@
-"""The figures of a run: what each is called, its unit and meaning, and how it is computed.
+"""The figures of a run: name, unit, meaning and computation of each.
 
-`DecisionCounts` says what a decision adds to which count. A replay counts its whole run with it
-while it goes (replay.results.summary.tally), and replay.whatif.comparison counts each pod of a
-recorded run. FIGURES are computed from the sum over some pods, a `Population`, for --assert,
-compare and sweep; the report computes those with `sql` from a run's tables.
+`DecisionCounts` defines which counts a decision increases. A replay counts its whole run this way
+while it runs (replay.results.summary.tally), and replay.whatif.comparison counts each pod of a
+recorded run. FIGURES are computed from a `Population`, the sum over some pods, for --assert,
+compare and sweep. The report computes figures that have `sql` from a run's tables.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Protocol
 from reprieve.trace.v1beta1 import trace_pb2
 
 LOCAL_STORAGE = "local storage limit"
-"""Stands for the signal of an eviction that no signal caused."""
+"""Takes the place of the signal for an eviction that exceeded a local storage limit."""
 SIGNALS = (
     "memory.available",
     "allocatableMemory.available",
@@ -33,13 +33,13 @@ SIGNALS = (
 Source: kubernetes v1.34 pkg/kubelet/eviction/api/types.go.
 """
 GROUP = "group"
-"""The label of figures of node groups, which may do without it."""
+"""The optional label of figures about node groups."""
 RESOURCE = "resource"
-"""The label of figures of one resource, which need it."""
+"""The required label of figures about one resource."""
 WORKLOAD_LABELS = ("priority", "class", "namespace", "workload", "kind")
-"""Labels that choose workloads, and pods by their workload."""
+"""Labels that select workloads, and pods by their workload."""
 POD_LABELS = ("priority", "class", "namespace", "name", "node", "workload", "kind")
-"""Labels that choose pods."""
+"""Labels that select pods."""
 _UNBOUND = "no pod was bound"
 _UNWAITED = "no pod waited for a node"
 _NO_TIME = "no time passed while nodes had it"
@@ -51,11 +51,12 @@ _HOUR = 3600 * _S
 class DecisionCounts:
     """Decisions that were carried out, counted for one pod or for a whole run.
 
-    decisions: by kind, a field of reprieve.trace.v1beta1.Observed. nominations: those for a node,
-    not the cleared ones. against_budget: preemptions that violated a disruption budget. evicted: by
-    signal. ended: by the pod's phase. refused_pods: those that admission refused. rejected: pods
-    that their kubelets did not admit, by the kubelet's reason. invalid_causes: broken rules of
-    invalid placements and preemptions, by kind (as decisions) and cause.
+    decisions: decisions by kind, a field of reprieve.trace.v1beta1.Observed. nominations: pods
+    nominated for a node; cleared nominations do not count. against_budget: preemptions that
+    violated a disruption budget. evicted: evictions by signal. ended: ended pods by phase.
+    refused_pods: pods that admission refused. rejected: pods that their kubelets did not admit, by
+    the kubelet's reason. invalid_causes: broken rules of invalid placements and preemptions, by
+    kind (as in `decisions`) and cause.
     """
 
     decisions: Counter[str] = field(default_factory=Counter)
@@ -100,31 +101,31 @@ class DecisionCounts:
 
     @property
     def bindings(self) -> int:
-        """Return how often a pod was bound; a pod may be bound again under the same name."""
+        """Return the number of bindings; one name may be bound again after its pod was replaced."""
         return self.decisions["scheduled"]
 
     @property
     def failed_attempts(self) -> int:
-        """Return how many scheduling attempts bound nothing."""
+        """Return the number of scheduling attempts that did not bind their pod."""
         return self.decisions["failed_scheduling"]
 
     @property
     def preempted(self) -> int:
-        """Return how many victims there were."""
+        """Return the number of victims."""
         return self.decisions["preempted"]
 
 
 class ScalingFigures(Protocol):
-    """The node groups of a run; replay.whatif.facts has them."""
+    """The node groups of a run; implemented in replay.whatif.facts."""
 
     def node_ns(self, group: str) -> int:
-        """Return the time of all nodes of a group together."""
+        """Return the sum of the lifetimes of a group's nodes, ns."""
 
     def cost(self, group: str) -> float | None:
-        """Return what a group's nodes cost, or all groups' with a price for ""."""
+        """Return the cost of a group's nodes; for "", the cost of all groups with a price."""
 
     def count(self, name: str, group: str) -> int:
-        """Return a count of replay.results.summary.scaling.ScaledGroup; of all groups for ""."""
+        """Return a group's count `name` (a field of ScaledGroup); for "", the sum of all groups."""
 
 
 class OccupancyFigures(Protocol):
@@ -132,36 +133,39 @@ class OccupancyFigures(Protocol):
 
     @property
     def nodes_ns(self) -> int:
-        """Return the time of all nodes together."""
+        """Return the sum of all nodes' lifetimes, ns."""
 
     @property
     def empty_ns(self) -> int:
-        """Return the part of it in which nodes ran no pod that a drain would move."""
+        """Return the part of `nodes_ns` in which a node ran no pod that a drain would move."""
 
     @property
     def peaks(self) -> Mapping[str, float]:
-        """Return the largest requested part of allocatable by resource, percent."""
+        """Return the peak of requested as a percentage of allocatable, by resource."""
 
     def mean(self, resource: str) -> float | None:
-        """Return the requested part of allocatable over time, percent."""
+        """Return the mean over time of requested as a percentage of allocatable."""
 
     def fragmentation(self, resource: str) -> float | None:
-        """Return the part of allocatable that is free where pods do not fit, percent."""
+        """Return the percentage of allocatable that is free on nodes where pods do not fit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Population:
-    """Some pods and workloads of a run, summed up, and the resources of all its nodes at the end.
+    """The sum over some pods and workloads of a run, and the resources of all nodes at its end.
 
-    pods: the number of pods. bound: those that got a node. pending: those without one at the end,
-    gated ones too. refusals: decisions that were refused
-    for a mistake of the scheduler, of all pods. refused: pods that admission refused. not_created:
-    those of them that are missing at the end. unavailable: desired pods that are not ready at the
-    end. waited_ns: how long the pod of each binding was pending. still_waiting_s: for each pod that
-    waits for a node at the end, how long it has. waits_so_far_ns: all of these, and the waits of
-    pods that went without a node. With a scheduling gate a pod does not wait. work_lost_s: how long
-    preempted pods had run. allocatable: what the nodes have; allocated: what their pods request;
-    cpu in thousandths. occupancy: how full the nodes were over time. scaling: the node groups.
+    pods: the number of pods. bound: pods that were bound. pending: pods without a node at the end,
+    including gated pods. refusals: decisions about any pod of the run that were refused because of
+    a mistake of the scheduler. refused: pods that admission refused. not_created: refused pods that
+    are missing at the end. unavailable: desired pods that are not ready at the end.
+
+    Waits exclude the time with a scheduling gate. waited_ns: the wait before each binding.
+    still_waiting_s: the wait so far of each pod that waits for a node at the end. waits_so_far_ns:
+    both of these, and the waits of pods that were removed without having had a node.
+
+    work_lost_s: how long preempted pods had run. allocatable: resources of the nodes; allocated:
+    requests of the pods on them; cpu in thousandths. occupancy: requested resources over time.
+    scaling: the node groups.
     """
 
     pods: int
@@ -183,9 +187,9 @@ class Population:
 
 
 Measure = Callable[[Population, str], float | None]
-"""Returns a figure of some pods, None if it has no value.
+"""Returns a figure of a population, None if it has no value.
 
-The text is a signal, a resource or a node group.
+The second argument is a signal, a resource or a node group, for figures that need one.
 """
 
 
@@ -193,9 +197,10 @@ The text is a signal, a resource or a node group.
 class Figure:
     """One figure.
 
-    labels: those that a condition on it may use. sql: the same figure of all pods of a run, over
-    the tables of replay.results.schema; pods that share a name are counted one by one there.
-    missing: when it has no value, such as "no pod was bound"; "" for a figure that always has one.
+    labels: the labels that a condition on the figure may use. sql: computes the figure for all pods
+    of a run from the tables of replay.results.schema; there, pods that share a name are counted
+    separately. missing: why the figure can have no value, such as "no pod was bound"; "" if it
+    always has one.
     """
 
     meaning: str
@@ -207,7 +212,7 @@ class Figure:
 
 
 def quantile(values: Sequence[int], share: float) -> int | None:
-    """Return the value below which a share of all values lies; None without values."""
+    """Return the quantile of `values` for `share` (0 to 1); None without values."""
     ordered = sorted(values)
     return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
 

@@ -1,8 +1,9 @@
-"""The node groups of a run that an autoscaler scales: their nodes over time, and what they cost.
+"""The node groups that an autoscaler scales in a run: their nodes over time, and their cost.
 
-A node is of the group that it was made for, which its annotation says, or of the one that picks it
-(replay/world/controllers/autoscaling/node_groups.py). It costs from the request for it on, as
-clouds bill an instance from its launch on; one that could not be made costs nothing.
+A node belongs to the group named in its annotation, for which it was created, or else to the group
+whose selector matches it (replay/world/controllers/autoscaling/node_groups.py). A node costs money
+from its request on, as clouds bill an instance from its launch on; a node that could not be created
+costs nothing.
 """
 
 from __future__ import annotations
@@ -19,11 +20,12 @@ _HOUR = 3600e9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScaledGroup:
-    """A group over the time of a run.
+    """A node group over the time of a run.
 
-    price: of a node for an hour, None if unknown. first, last, peak: its nodes at the beginning, at
-    the end, and at most. node_ns: the time of all its nodes together. cost: None without a price.
-    scale_ups: how often it was increased; added, failed, removed: nodes, by the autoscaler.
+    price: the price of a node for an hour, None if unknown. first, last, peak: the number of nodes
+    at the beginning, at the end, and at most. node_ns: the sum of its nodes' lifetimes. cost: None
+    without a price. scale_ups: how often the autoscaler increased the group. added, failed,
+    removed: nodes that the autoscaler added, could not add, and removed.
     """
 
     group: str
@@ -43,7 +45,7 @@ class ScaledGroup:
 
 @dataclass(slots=True)
 class _GroupTally:
-    """The counts of a group; `since_ns` are its nodes that exist, by name."""
+    """The counts of a group; `since_ns` has the start of the lifetime of each node, by name."""
 
     since_ns: dict[str, int] = field(default_factory=dict)
     first: int = 0
@@ -58,7 +60,7 @@ class _GroupTally:
 
 @dataclass(slots=True)
 class ScalingTally:
-    """Counts a run's groups from its events and decisions, each in the order of time."""
+    """Counts a run's groups from its events and its decisions, both in order of time."""
 
     _first_ns: int | None = None
     _groups: dict[str, _GroupTally] = field(default_factory=dict)
@@ -105,7 +107,7 @@ class ScalingTally:
         return self._groups.setdefault(group, _GroupTally())
 
     def groups(self, autoscaling: Autoscaling, end_ns: int) -> Sequence[ScaledGroup]:
-        """Return the groups of a run that ended at `end_ns`, in their order."""
+        """Return the groups of a run that ended at `end_ns`, in the order of their definition."""
         rows = []
         for group in autoscaling.groups:
             tally = self._groups.get(group.name, _GroupTally())

@@ -1,4 +1,4 @@
-"""The summary of a run, as one value: from the tally, the latencies, the notes and the spans.
+"""The summary of a run: one value, made from the tally, latencies, notes and spans.
 
 Lists are ordered by count, then by name, so that equal runs have equal summaries.
 """
@@ -51,18 +51,20 @@ class Displacement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decided:
-    """The decisions of a run, in pods; `budget_violations` and `nominations` are events.
+    """The decisions of a run, as numbers of pods; `budget_violations` and `nominations` are events.
 
-    failed_attempts: scheduling attempts that bound nothing, of any pod.
-    failed_reasons: the plugins' messages in those, with the attempts that had a node refused so.
+    failed_attempts: scheduling attempts that did not bind their pod.
+    failed_reasons: the plugins' messages, each with the number of failed attempts in which it
+        refused a node.
     oom_killed: kills of containers at a memory limit.
-    eviction_not_judged: why no eviction could be decided, "" if one could.
-    loops: controllers whose pods were evicted again and again. drains: of nodes.
+    eviction_not_judged: why evictions could not be decided; "" if they could.
+    loops: eviction loops. drains: drains of nodes.
     rejected: pods that their kubelets did not admit, by the kubelet's reason.
-    invalid_placements, invalid_preemptions: decisions that break rules; the causes of both, in
-    broken rules. refused: decisions that could not be carried out. refusals: those of them that
-    were refused for a mistake of the scheduler, by cause. refused_pods: pods that admission
-    refused.
+    invalid_placements, invalid_preemptions: decisions that break rules; their causes count broken
+        rules.
+    refused: decisions that could not be carried out. refusals: of these, the decisions refused
+        because of a mistake of the scheduler, by cause.
+    refused_pods: pods that admission refused.
     """
 
     bound: int
@@ -93,10 +95,12 @@ class Decided:
 class Unbound:
     """The pods that have no node at the end.
 
-    messages: kube-scheduler's message at the last attempt, with the pods that got it.
-    reasons: the plugins' messages in those, with the pods that have a node refused for it.
-    untried: pods without an attempt (gated, another scheduler's, or created too late).
-    not_created: pods beside these, which were refused and not created by the end.
+    messages: kube-scheduler's messages at the pods' last attempts, with the number of pods.
+    reasons: the plugins' messages at these attempts, with the number of pods for which the plugin
+        refused a node.
+    untried: pods without an attempt: gated, another scheduler's, or created too late.
+    not_created: pods that admission refused and that do not exist at the end; they are not among
+        the pods without a node.
     """
 
     pods: int
@@ -108,9 +112,9 @@ class Unbound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityWait:
-    """Simulated time in which pods of one priority could be scheduled, until their binding.
+    """The simulated time from when pods of one priority could be scheduled until their binding.
 
-    still_waiting: those that can be scheduled and have no node at the end; none with a gate.
+    still_waiting: pods without a node and without a scheduling gate at the end.
     """
 
     priority: int
@@ -120,7 +124,7 @@ class PriorityWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLatency:
-    """Wall time of one step; `pods` went through it."""
+    """Wall time of one step, and the number of pods that it handled."""
 
     step: str
     pods: int
@@ -129,7 +133,7 @@ class StepLatency:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpanCount:
-    """The number of delivered spans; `choice` is "off", "all" or a percentage of the pods."""
+    """The number of delivered spans; `choice`: "off", "all" or the percentage of sampled pods."""
 
     choice: str
     ended: int
@@ -151,11 +155,11 @@ class NoteCount:
 class Summary:
     """The summary of a run. Times are ns; start and end are simulated, since the Unix epoch.
 
-    namespaces: those of the pods. services: where each ran, an address or how it was started.
-    messages: those to the scheduler; one may hold a window of several rounds. windows: how many, by
-    what ended them. unavailable: desired pods of workloads that are not ready at the end.
-    workloads: those that were not whole all the time, worst first. node_groups: those that an
-    autoscaler scaled.
+    namespaces: the namespaces of the pods. services: where each service ran: its address, or how it
+    was started. messages: messages to the scheduler; one may hold a window of several rounds.
+    windows: the number of windows by the reason that ended them. unavailable: desired pods of
+    workloads that are not ready at the end. workloads: workloads that did not have all their
+    desired pods ready all the time, worst first. node_groups: groups that an autoscaler scaled.
     """
 
     run: str
@@ -190,12 +194,12 @@ class Summary:
 
     @property
     def batch_size_mean(self) -> float:
-        """Return K: attempts for each exchange that brought pods; 0 without exchanges."""
+        """Return K, the mean number of attempts in an exchange that popped pods; 0 without any."""
         return self.attempts / self.batches if self.batches else 0.0
 
     @property
     def attempts_per_s(self) -> float:
-        """Return scheduling attempts for each second of wall time."""
+        """Return scheduling attempts per second of wall time."""
         return self.attempts * 1e9 / self.wall_ns if self.wall_ns else 0.0
 
     def to_mapping(self) -> dict[str, Any]:
@@ -227,12 +231,12 @@ def summarize(
 ) -> Summary:
     """Return the summary of a run that has ended.
 
-    end_ns: when the run ended, where that is after its last round.
-    notes: the journal's, by (kind, text). eviction_not_judged: why no eviction could be decided, ""
-    where one could. services: where each service ran. warnings: the services', about their
-    configuration. messages: how many were sent to the scheduler. windows_ended: those of several
-    rounds, by why the window ended. autoscaling: the node groups, if any are scaled. span_choice:
-    as services.telemetry.span.Sampling prints it.
+    end_ns: when the run ended, if that is after its last round. notes: the journal's notes by
+    (kind, text). eviction_not_judged: why evictions could not be decided; "" if they could.
+    services: where each service ran. warnings: the services' warnings about their configuration.
+    messages: the number of messages to the scheduler. windows_ended: the number of windows of
+    several rounds, by the reason that ended them. autoscaling: the scaled node groups, if any.
+    span_choice: the text of a services.telemetry.span.Sampling.
     """
     noted = Counter(notes)
     noted.update(("configuration", text) for text in warnings)

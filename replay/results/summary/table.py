@@ -30,14 +30,15 @@ FORMATS = ("table", "wide", "json", "yaml")
 
 
 def escape(text: str) -> str:
-    """Return a text as one line of rich's markup, without control characters."""
+    """Return a text as one line, escaped for rich's markup, with control characters escaped."""
     return markup.escape(one_line(text))
 
 
 def print_summary(summary: Summary, console: Console, *, wide: bool = False) -> None:
-    """Print a summary: with `wide` every preemptor, message and note, else the first five.
+    """Print a summary.
 
-    `wide` also shows how long steps of the replay itself took, and its windows.
+    wide: print every preemptor, message and note instead of the first five of each, and also the
+    wall times of the replay's steps and its windows.
     """
     _print_head(summary, console)
     for listing in _LISTINGS:
@@ -71,12 +72,12 @@ def _evicted_note(decided: Decided) -> str:
 
 
 def mistakes_query(run: str) -> str:
-    """Return the command that shows which decisions were refused for the scheduler's mistakes."""
+    """Return the command that lists decisions refused because of the scheduler's mistakes."""
     return f"reprieve query {run} 'FROM decisions WHERE refusal_cause IS NOT NULL'"
 
 
 def _refused_note(summary: Summary) -> str:
-    """Return the scheduler's mistakes by cause, and how to list them, or that there were none."""
+    """Return the scheduler's mistakes by cause, with the command that lists them."""
     mistakes = summary.decided.refusals
     if not mistakes:
         return "changed meanwhile; reported back to the scheduler"
@@ -84,7 +85,7 @@ def _refused_note(summary: Summary) -> str:
 
 
 def _where(summary: Summary) -> str:
-    """Return the addresses of services that the replay did not start, "" for none."""
+    """Return the addresses of services that the replay did not start; "" if it started all."""
     ran = sorted(set(summary.services.values()) - {EMBEDDED, IN_PROCESS})
     return f" ({', '.join(ran)})" if ran else ""
 
@@ -95,7 +96,7 @@ def _batches(summary: Summary) -> str:
 
 
 def _windows(summary: Summary) -> str:
-    """Return how many messages the rounds were sent in, "" if each had its own."""
+    """Return the number of messages for all rounds; "" if each round had a message."""
     return f" ({counted(summary.messages, 'message')})" if summary.windows else ""
 
 
@@ -114,7 +115,7 @@ def _group_cells(_: Summary, group: ScaledGroup) -> Iterable[str]:
 
 
 def _decided(summary: Summary) -> list[tuple[str, int, str]]:
-    """Return what was decided, in how many pods, and a note; optional rows where there were any."""
+    """Return rows of (decision, number of pods, note); optional rows are left out if 0."""
     decided, unbound = summary.decided, summary.unbound
     preemptors = len(decided.preemptors)
     preempted_note = f"by {counted(preemptors, 'pod')}" if preemptors else ""
@@ -167,7 +168,7 @@ def _loop_cells(_: Summary, loop: EvictionLoop) -> tuple[str, ...]:
 def workload_cells(verdict: WorkloadVerdict, start_ns: int) -> tuple[str, ...]:
     """Return a verdict as a row: name, ready, least ready, and the times below budget and desired.
 
-    `start_ns` is the run's start, from which times are counted.
+    `start_ns` is the run's start; times are printed relative to it.
     """
     return (
         verdict.key,
@@ -207,7 +208,7 @@ _Item = TypeVar("_Item")
 
 
 def plain_table(*columns: _Column) -> Table:
-    """Return a table without lines; a column is its name, or (name, "right")."""
+    """Return a table without rules; a column is its name, or (name, "right")."""
     table = Table(box=None, padding=(0, 3, 0, 0), header_style="bold")
     for column in columns:
         name, side = column if isinstance(column, tuple) else (column, "left")
@@ -229,7 +230,7 @@ def print_rows(
     *,
     title: str = "",
 ) -> None:
-    """Print a table of the first `shown` items (None: all); nothing where `items` is empty."""
+    """Print a table of the first `shown` items (None: all); print nothing if there are no items."""
     if not items:
         return
     table = plain_table(*columns)
@@ -243,7 +244,7 @@ def print_rows(
 
 
 def print_left_out(count: int, shown: int | None, console: Console) -> None:
-    """Print how many of `count` rows are not shown, if any; `shown` None is all."""
+    """Print how many of `count` rows were left out, if any; `shown` as in print_rows."""
     if shown is not None and count > shown:
         console.print(f"and {count - shown:,} more; -o wide shows them", highlight=False)
 
@@ -261,7 +262,7 @@ def _listed(counts: Sequence[NamedCount]) -> str:
 class _Listing:
     """A table of the summary; without `-o wide` the first `shown` items (None: all).
 
-    is_wide: it is printed with `-o wide` alone.
+    is_wide: whether the table is printed only with `-o wide`.
     """
 
     columns: Sequence[_Column]
@@ -366,7 +367,7 @@ _LISTINGS = (
 
 
 def render(summary: Summary, output: str, console: Console) -> None:
-    """Print `summary` as one of FORMATS. Raises ValueError for another."""
+    """Print `summary` as one of FORMATS. Raises ValueError for an unknown format."""
     match output:
         case "table" | "wide":
             print_summary(summary, console, wide=output == "wide")

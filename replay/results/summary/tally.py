@@ -1,4 +1,4 @@
-"""The live counts of a run: rounds, outcomes and decisions as they are made."""
+"""The counts of a run, updated with every round, outcome and decision."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 
 QUEUE_EXCHANGE = "queueExchange"
-"""The scheduler's name for the step in which it gets pods from its queue."""
+"""The scheduler's name for the step in which it pops pods from its queue."""
 
 
 @dataclass(slots=True, kw_only=True)
 class StepTime:
-    """Wall time of one step, and how many pods went through it."""
+    """Wall time of one step, and the number of pods that it handled."""
 
     wall: DurationHistogram = field(default_factory=DurationHistogram)
     pods: int = 0
@@ -33,10 +33,10 @@ class StepTime:
 
 @dataclass(slots=True, kw_only=True)
 class UnboundPod:
-    """A pod without a node: its priority, and why its last attempt bound nothing.
+    """A pod without a node: its priority, and why its last attempt failed.
 
-    `gated`: it has a scheduling gate, and so does not wait for a node yet. `message` is "" before
-    the first attempt; `reasons` are the plugins' messages.
+    gated: whether it has a scheduling gate, and so does not wait for a node yet. message: of the
+    last attempt, "" before the first. reasons: the plugins' messages in it.
     """
 
     priority: int
@@ -47,19 +47,21 @@ class UnboundPod:
 
 @dataclass(slots=True)
 class Tally(DecisionCounts):
-    """A run's decisions and more, counted while it goes; read once the run has ended.
+    """A run's decisions and other counts, updated while it runs; read after its end.
 
-    batches: exchanges with the queue that brought pods.
-    failed_reasons: attempts by each of the plugins' messages that refused at least one node.
-    warnings: what the scheduler passed over, by text.
-    refused: decisions that could not be carried out, by kind. refusals: those that were refused for
-    a mistake of the scheduler, by its cause.
-    waited_ns: by priority, how long each pod could be scheduled until its binding, simulated time.
+    batches: exchanges with the queue that popped pods.
+    failed_reasons: the plugins' messages, each with the number of failed attempts in which it
+        refused a node.
+    warnings: the scheduler's warnings by text.
+    refused: decisions that could not be carried out, by kind. refusals: of these, the decisions
+        refused because of a mistake of the scheduler, by cause.
+    waited_ns: by priority, the simulated time from when a pod could be scheduled to its binding.
     preempted_by: victims by preemptor, (namespace/name, priority).
     preempted_priorities: victims by (preemptor's priority, victim's priority).
-    waiting: the pods that have no node now, gated ones too, by UID. refused_alone: pods without a
-    controller that admission refused and that do not exist, by namespace/name.
-    workloads: how whole each workload is and was. scaling: the node groups, where there are any.
+    waiting: pods without a node now, including gated pods, by UID.
+    refused_alone: pods without a controller that admission refused and that do not exist, by
+        namespace/name.
+    workloads: desired and ready pods of each workload. scaling: the node groups, if any.
     """
 
     first_ns: int | None = None
@@ -89,7 +91,7 @@ class Tally(DecisionCounts):
     _priorities: dict[str, int] = field(default_factory=dict)
 
     def sent(self, round_: scheduler_pb2.Round) -> None:
-        """Count a message to the scheduler; several can make one round."""
+        """Count a round."""
         self.instants += self.first_ns is None or round_.time_ns != self.last_ns
         self.rounds += self.first_ns is None or (round_.time_ns, round_.number) != self._last_round
         if self.first_ns is None:
@@ -219,7 +221,7 @@ class Tally(DecisionCounts):
                 self.refused_alone[f"{named.namespace}/{named.name}"] = None
 
     def failed(self, attempts: Sequence[FailedAttempt]) -> None:
-        """Count attempts that bound nothing."""
+        """Count failed scheduling attempts."""
         self.decisions["failed_scheduling"] += len(attempts)
         waiting = self.waiting
         for attempt in attempts:

@@ -1,10 +1,10 @@
 """Rows of pods, nodes, usage and free capacity, from a run's rounds in one pass.
 
-Free capacity is divided by the reason why the average pending pod cannot use it. Of what is free on
-a node, each waiting pod counts one part, and each part goes to what refuses that pod there: so the
-figures are those of the average waiting pod. A node is judged by its taints, node affinity and
-requests, in upstream's order of filters. A node that passes these may still refuse for spreading,
-pod affinity, ports or volumes, or it is not the pod's turn.
+Free capacity is divided by the reason why the average waiting pod cannot use it. With N waiting
+pods, 1/N of the free capacity of a node goes to the reason for which that node refuses each pod.
+The reasons are cordon, taints, node affinity and requests, in the order of upstream's filters. A
+node without any of these reasons may still refuse the pod for spreading, pod affinity, ports or
+volumes, or the pod's turn has not come yet (FITS).
 """
 
 from __future__ import annotations
@@ -37,11 +37,10 @@ Write = Callable[[str, Mapping[str, Any]], None]
 
 
 class HistoryRows:
-    """Writes the rows that follow from a run's rounds.
+    """Writes the rows that are derived from a run's rounds.
 
-    Free capacity is sampled every `sample_ns` of simulated time. `start_ns` is None if there was
-    no round. Each event is passed on to `workloads`. `autoscaling`: the node groups, if any are
-    scaled.
+    Free capacity is sampled every `sample_ns` of simulated time. `start_ns` is None if there was no
+    round. Each event is also passed to `workloads`. `autoscaling`: the scaled node groups, if any.
     """
 
     def __init__(
@@ -63,7 +62,7 @@ class HistoryRows:
         self._gated: dict[str, dict[str, Any]] = {}
 
     def take(self, rounds: Iterable[scheduler_pb2.Round]) -> None:
-        """Write the rows of all rounds, and of the state at their end."""
+        """Write the rows of all rounds, and of the state after the last round."""
         for round_ in rounds:
             for event in round_.events:
                 self._reach(event.time_ns)
@@ -79,7 +78,7 @@ class HistoryRows:
             self._sample(self.end_ns)
 
     def _reach(self, at_ns: int) -> None:
-        """Write the state that lasted until now, before a later moment."""
+        """Advance to `at_ns`; write the state of the moment before it first."""
         if self.start_ns is None:
             self.start_ns = self._next_sample_ns = self.end_ns = at_ns
         if at_ns <= self.end_ns:
@@ -108,7 +107,7 @@ class HistoryRows:
             self._write("nodes", {"node_name": node.name, "removed_ns": change.at_ns})
 
     def _write_pod(self, change: ObjectChange, message: pod_pb2.Pod) -> None:
-        """Write the row of a new pod; that of one with scheduling gates when they have gone."""
+        """Write the row of a new pod; if it has scheduling gates, when they have been removed."""
         uid, has_gates = message.metadata.uid, bool(message.spec.scheduling_gates)
         if change.type is ChangeType.ADDED:
             row = self._pod_row(change.at_ns, message)
@@ -167,7 +166,7 @@ class HistoryRows:
 
 
 def workload_row(place: int, verdict: WorkloadVerdict) -> dict[str, Any]:
-    """Return the row of a workload; `place` is 1 for the worst."""
+    """Return the row of a workload; `place` is its rank, 1 for the worst."""
     row: dict[str, Any] = {
         "place": place,
         **asdict(verdict),
@@ -197,7 +196,7 @@ def _node_row(at_ns: int, node: Node, group: NodeGroup | None) -> dict[str, Any]
 
 
 SHAPES_MAX = 16
-"""Specs of waiting pods that are judged: those that most pods have."""
+"""Only the most frequent specs of waiting pods are judged, up to this number."""
 CORDONED = "node is unschedulable"
 TAINTED = "untolerated taint"
 UNSELECTED = "node affinity or selector"
@@ -207,7 +206,7 @@ _Marks = tuple[bool, tuple[Taint, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeCapacity:
-    """Free amount of a resource on the nodes that refuse for `reason`; "" if no pod waits."""
+    """Free amount of a resource on nodes that refuse pods for `reason`; "" if no pod waits."""
 
     resource: str
     reason: str
@@ -260,7 +259,7 @@ def _resources(nodes: Sequence[NodeUse]) -> list[str]:
 class _Moment:
     """The nodes at one moment: `free` is int64[nodes, resources].
 
-    Nodes with equal marks (cordon and taints) are judged for them once.
+    Cordon and taints are judged once for all nodes with the same ones (`_marks`).
     """
 
     def __init__(self, nodes: Sequence[NodeUse], names: Sequence[str]) -> None:
@@ -277,7 +276,7 @@ class _Moment:
     def refusals(
         self, spec: PodSpec, amounts: Mapping[str, int]
     ) -> tuple[list[str], NDArray[np.int64]]:
-        """Return reasons, and for each node the index of the reason that refuses `spec`."""
+        """Return reasons, and for each node the index of the reason why it refuses `spec`."""
         reasons = [FITS, CORDONED, TAINTED, UNSELECTED]
         by_mark = [_refused_for_marks(marks, spec) for marks in self._marks]
         index = np.array(by_mark, dtype=np.int64)[self._mark_of]
@@ -298,7 +297,7 @@ class _Moment:
 
 
 def _refused_for_marks(marks: _Marks, spec: PodSpec) -> int:
-    """Return the index in the reasons of refusals(); 0 if the marks refuse nothing."""
+    """Return the index of a reason in refusals(); 0 if cordon and taints do not refuse `spec`."""
     unschedulable, taints = marks
     if unschedulable and not tolerated(CORDON, spec.tolerations):
         return 1

@@ -1,8 +1,8 @@
 """A run's tables: built from its history and its decision log, then queried in SQL.
 
 Memory is bounded: the pass over the history holds the cluster at one moment, and DuckDB spills to
-disk where a join or a sort exceeds its limit. A build that fails leaves no table. Queries are
-read-only and see nothing but the tables.
+disk if a join or a sort exceeds its limit. A build that fails leaves no table. Queries are
+read-only and can access only the tables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from replay.results.workloads.tally import WorkloadTally
 from services.folder import Folder
 
 _SAMPLES = 240
-"""Moments at which free capacity is sampled."""
+"""The number of moments at which free capacity is sampled."""
 _LINE_BYTES_MAX = 1 << 24
 _ROWS_PER_GROUP = 122_880
 _DRAFTS = (
@@ -53,11 +53,11 @@ _THREADS = 2
 _T = TypeVar("_T")
 _BYTES_BUFFERED = 1 << 20
 _LOG_BYTES_KEPT = 64 << 20
-"""Up to this size the log is read once, and kept in memory; a larger one for each table anew."""
+"""A log up to this size is read once into memory; a larger one is read again for each table."""
 
 
 def ensure_tables(run: RunDirectory) -> None:
-    """Build the tables in the run's folder unless they are there as they were made.
+    """Build the tables in the run's folder unless they exist unchanged.
 
     Raises as build_tables does.
     """
@@ -66,11 +66,11 @@ def ensure_tables(run: RunDirectory) -> None:
 
 
 def build_tables(run: RunDirectory, folder: Path) -> None:
-    """Build all tables of a run in `folder`; in its own, their digests are noted first.
+    """Build all tables of a run in `folder`; in the run's folder, record their digests first.
 
-    DuckDB writes by path: into a folder of its own, which nobody else can write into, from which
-    the files are moved. Raises RunError if the run's files cannot be read, and OutputError or
-    RunError if the tables cannot be written.
+    DuckDB opens files by path, so it writes into a private folder that nobody else can write to,
+    and the files are moved from there. Raises RunError if the run's files cannot be read, and
+    OutputError or RunError if the tables cannot be written.
     """
     try:
         draft = Path(tempfile.mkdtemp(prefix=TABLES_DRAFT, dir=folder))
@@ -109,7 +109,7 @@ def _build(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draft: Path
 
 
 def _whole_log(run: RunDirectory, draft: Path) -> Path:
-    """Return the decision log; where it has no digest, a copy of the whole lines."""
+    """Return the path of the decision log; without a digest, a copy of its complete lines."""
     path = run.intact(DECISIONS)
     if run.has_digests:
         return path
@@ -166,7 +166,7 @@ def _write_drafts(run: RunDirectory, connection: duckdb.DuckDBPyConnection, draf
 
 
 def _latencies(run: RunDirectory) -> dict[str, dict[str, Any]]:
-    """Return the wall times by step; an aborted run has none."""
+    """Return the wall times by step; empty for a run that broke off."""
     if not run.manifest().finished:
         return {}
     steps: dict[str, dict[str, Any]] = run.latencies().get("steps", {})
@@ -174,7 +174,7 @@ def _latencies(run: RunDirectory) -> dict[str, dict[str, Any]]:
 
 
 def _span(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
-    """Return the times of the first and the last decision, 0 without any."""
+    """Return the times of the first and the last decision; 0 without decisions."""
     span = connection.execute("SELECT min(at_ns), max(at_ns) FROM log").fetchone()
     first, last = span or (None, None)
     return first or 0, last or 0
@@ -205,7 +205,7 @@ def _draft_path(draft: Path, name: str) -> Path:
 
 
 def _are_there(run: RunDirectory) -> bool:
-    """Return whether each table is there as it was made, with the columns of this version."""
+    """Return whether each table exists unchanged, with the columns of this version."""
     if not all(map(run.has_made, FILE_NAMES)):
         return False
     try:
@@ -224,9 +224,9 @@ def _has_columns(connection: duckdb.DuckDBPyConnection, table: Table, folder: Pa
 
 
 def connect(spill: Path | None = None) -> duckdb.DuckDBPyConnection:
-    """Return a connection to a database in memory, which spills to a folder in `spill`.
+    """Return a connection to an in-memory database that spills to a folder in `spill`.
 
-    It loads only built-in extensions.
+    The database can load only built-in extensions.
     """
     settings: dict[str, str | bool | int | float | list[str]] = {
         "autoinstall_known_extensions": False,
@@ -252,7 +252,7 @@ Parameters = Sequence[object] | Mapping[str, object]
 
 
 class QueryResult:
-    """The result of a query: the columns' names, and the rows, which can be read once."""
+    """The result of a query: the columns' names, and the rows, which can be iterated once."""
 
     def __init__(self, cursor: duckdb.DuckDBPyConnection) -> None:
         self.columns: tuple[str, ...] = tuple(column[0] for column in cursor.description or ())
@@ -277,13 +277,13 @@ class QueryResult:
 
 
 class RunTables:
-    """A run's tables, each a view by its name; built first where they are missing."""
+    """A run's tables, each a view by its name; missing tables are built first."""
 
     def __init__(self, run: RunDirectory) -> None:
         """Open the tables. Raises RunError if they cannot be built or read."""
         self._spill = tempfile.TemporaryDirectory(prefix="reprieve-")
         try:
-            # The files of a run without its end may grow: tables in its folder would be old then.
+            # An incomplete run's files may grow, and make tables in its folder outdated.
             folder = run.path if run.has_digests else Path(self._spill.name)
             if folder == run.path:
                 ensure_tables(run)
@@ -298,7 +298,7 @@ class RunTables:
             for name, path in paths.items():
                 source = f"read_parquet({quoted(glob.escape(path))})"
                 self._connection.execute(f"CREATE VIEW {name} AS FROM {source}")
-            # DuckDB checks the pattern and the file that matches it: both must be allowed.
+            # DuckDB checks the glob pattern and the file that it matches: both must be allowed.
             patterns = dict.fromkeys((*paths.values(), *map(glob.escape, paths.values())))
             allowed = ", ".join(map(quoted, patterns))
             self._connection.execute(f"SET allowed_paths = [{allowed}]")
@@ -315,14 +315,14 @@ class RunTables:
         self.close()
 
     def close(self) -> None:
-        """Close the connection and remove what it spilled."""
+        """Close the connection and remove the files that it spilled."""
         self._connection.close()
         self._spill.cleanup()
 
     def select(self, sql: str, parameters: Parameters = ()) -> QueryResult:
-        """Run one SELECT; the result of the one before it can no longer be read.
+        """Run one SELECT; this invalidates the result of the previous one.
 
-        Raises RunError for anything but one SELECT, and for what DuckDB refuses.
+        Raises RunError for anything but one SELECT, and for a query that DuckDB rejects.
         """
         try:
             statements = self._connection.extract_statements(sql)
@@ -336,17 +336,17 @@ class RunTables:
 
 
 def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]) -> _T:
-    """Return the result of `work`, a call of DuckDB, which a signal ends at once.
+    """Return the result of `work`, a call of DuckDB; a signal interrupts the call at once.
 
-    DuckDB checks for signals at some of its steps only. So the call runs in another thread, while
-    this one waits in a call that a signal interrupts.
+    DuckDB checks for signals only at some of its steps. So the call runs in another thread, while
+    this thread waits in a call that a signal interrupts.
     """
     future = _worker().submit(work)
     done: SimpleQueue[Future[_T]] = SimpleQueue()
     future.add_done_callback(done.put)
     try:
-        # Not future.result(): no signal is raised within a call of concurrent.futures, which holds
-        # a lock (replay/interrupts.py).
+        # Not future.result(): signals are deferred during calls of concurrent.futures, because they
+        # hold a lock (replay/interrupts.py).
         return done.get().result()
     except KeyboardInterrupt:
         connection.interrupt()
@@ -356,12 +356,12 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]
 
 @cache
 def _worker() -> ThreadPoolExecutor:
-    """Return the one thread in which calls of DuckDB run: a report makes a hundred."""
+    """Return the shared thread for DuckDB calls: a report makes a hundred calls."""
     return ThreadPoolExecutor(max_workers=1)
 
 
 def _is_disk(error: duckdb.Error) -> bool:
-    """Return whether the disk is the reason; DuckDB gives the system's text and no number."""
+    """Return whether the disk caused the error; DuckDB reports errno only as text."""
     text = str(error)
     return any(os.strerror(number) in text for number in DISK)
 
@@ -371,9 +371,9 @@ def _one_line(error: duckdb.Error) -> str:
 
 
 def _problem(error: duckdb.Error) -> str:
-    """Return DuckDB's message in one line, without the statement that it repeats.
+    """Return DuckDB's message in one line, without the repeated statement.
 
-    For an unknown table it has the names of the tables.
+    For an unknown table, the message lists the tables.
     """
     text, _, _ = str(error).partition("\n\nLINE ")
     if isinstance(error, duckdb.CatalogException) and "Table with name" in text:

@@ -1,7 +1,7 @@
 """The SQL that builds each table from the decision log and the drafts.
 
-Views that exist then: `log`, the decision log with an absent field as NULL, and the draft of each
-table NAME as draft_NAME.
+The queries use these views: `log`, the decision log with NULL for absent fields, and draft_NAME,
+the draft of table NAME.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ _FROM_THE_LOG = frozenset(
         *("evicted_ns", "evicted_signal"),
     }
 )
-"""The columns of pods that follow from the decision log."""
+"""The columns of `pods` that are derived from the decision log."""
 LOG_COLUMNS: Mapping[str, str] = {
     "atNs": "BIGINT",
     "sequence": "BIGINT",
@@ -69,7 +69,7 @@ LOG_COLUMNS: Mapping[str, str] = {
         + ")"
     ),
 }
-"""The types of the decision log's fields, as reprieve.trace.v1beta1.Decision is printed."""
+"""The SQL types of the decision log's fields (reprieve.trace.v1beta1.Decision as JSON)."""
 
 DRAFT_PODS: Mapping[str, str] = {
     **{
@@ -79,7 +79,7 @@ DRAFT_PODS: Mapping[str, str] = {
     },
     "phase": "VARCHAR",
 }
-"""Columns of the draft of pods; `phase` only where the pod was created in a terminal one."""
+"""Columns of the draft of `pods`; `phase` is set only for a pod created in a terminal phase."""
 
 _KIND = (
     "CASE " + " ".join(f"WHEN o.{name} IS NOT NULL THEN '{name}'" for name in _OBSERVED) + " END"
@@ -287,7 +287,7 @@ REFUSED_BY_OWNER = """
 SELECT o.refused.owner.uid, CAST(sum(o.refused.pods) AS BIGINT) FROM log
 WHERE kind = 'refused' AND o.refused.owner IS NOT NULL GROUP BY ALL ORDER BY ALL
 """
-"""Refused pods by the UID of the controller that asked for them."""
+"""Refused pods by the UID of the controller that tried to create them."""
 
 _NODES = """
 SELECT node.* EXCLUDE (removed_ns), gone.removed_ns
@@ -307,4 +307,4 @@ SELECTS: Mapping[str, str] = {
     "failed_creates": _FAILED_CREATES,
     "nodes": _NODES,
 }
-"""A query for each table of replay.results.schema; further columns are left out."""
+"""The query of each table in replay.results.schema; columns that the table lacks are dropped."""

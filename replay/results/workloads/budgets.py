@@ -1,4 +1,4 @@
-"""The disruption budgets that are not met, and the workloads that they cover.
+"""Disruption budgets with too few healthy pods, and the workloads that they cover.
 
 Source: kubernetes v1.34 pkg/controller/disruption/disruption.go, updatePdbStatus.
 """
@@ -14,7 +14,7 @@ from services.rpc.kube.codec import budget_from_message
 
 @dataclass(slots=True)
 class Budgets:
-    """The disruption budgets by namespace and name, and those with too few healthy pods."""
+    """The disruption budgets by namespace and name, and which have too few healthy pods."""
 
     _selectors: dict[str, LabelSelectors[str]] = field(default_factory=dict)
     _selector_of: dict[tuple[str, str], LabelSelector | None] = field(default_factory=dict)
@@ -44,7 +44,7 @@ class Budgets:
             self._selectors[namespace].remove(name)
 
     def below(self, namespace: str, labels: dict[str, str]) -> list[str]:
-        """Return the names of the budgets that cover pods with these labels and are not met."""
+        """Return the budgets that select pods with these labels and have too few healthy pods."""
         selectors = self._selectors.get(namespace)
         if selectors is None or not self._below:
             return []

@@ -1,4 +1,4 @@
-"""The nodes on which the pods of a DaemonSet should run, and on which they do.
+"""The nodes on which a DaemonSet's pods should run, and the nodes on which they run.
 
 Source: kubernetes v1.34 pkg/controller/daemon/daemon_controller.go, updateDaemonSetStatus.
 """
@@ -18,8 +18,8 @@ from services.kube.daemon_pods import ShouldRun
 class DaemonNodes:
     """The nodes on which a DaemonSet's pods should run, and its pods on them.
 
-    desired: nodes that should have a pod, or have one that may stay. ready_nodes: those of them
-    with a ready one.
+    desired: the number of nodes that should have a pod, or have a pod that may stay. ready_nodes:
+    the number of these nodes that have a ready pod.
     """
 
     _should_run: NodeShouldRun
@@ -31,17 +31,17 @@ class DaemonNodes:
     ready_nodes: int = 0
 
     def put(self, node: node_pb2.Node) -> bool:
-        """Add or replace a node; return whether a number has changed."""
+        """Add or replace a node; return whether `desired` or `ready_nodes` changed."""
         self._nodes[node.metadata.name] = self._should_run.on(node)
         return self._recount(node.metadata.name)
 
     def remove(self, name: str) -> bool:
-        """Remove a node; return whether a number has changed."""
+        """Remove a node; return whether `desired` or `ready_nodes` changed."""
         self._nodes.pop(name, None)
         return self._recount(name)
 
     def count(self, pod: OwnedPod, sign: int) -> None:
-        """Count a pod that is not over, or no longer."""
+        """Add (`sign` 1) or subtract (-1) a pod that has not ended."""
         for counter, amount in ((self.pods, 1), (self.ready, int(pod.is_ready))):
             counter[pod.node_name] += sign * amount
             if not counter[pod.node_name]:

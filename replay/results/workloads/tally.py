@@ -1,14 +1,15 @@
 """Counts each workload's ready pods against the desired ones and against its budgets.
 
 A workload is a Deployment, a StatefulSet, a DaemonSet, a Job, a ReplicationController, or a
-ReplicaSet without a controller in the run. Its desired and ready pods are those of kubectl's READY
-column; a Job, whose column shows completions, wants the pods that should run now. All follows from
-the changes of objects, as a run records them, so that it can be counted while the run goes and
-again from its files. What is kept is bounded by what is in the cluster: a workload that is removed
-takes its verdict along.
+ReplicaSet without a controller in the run. Its desired and ready pods are the numbers in kubectl's
+READY column; for a Job, whose column shows completions, the desired pods are those that should run
+now. The verdicts depend only on the object changes that a run records, so they can be computed
+while the run goes and again from its files. Memory is bounded by the size of the cluster: a removed
+workload and its verdict are dropped.
 
-A workload is judged at the end of each instant: what lasts no time does not count. Nor does a
-workload's start, from no ready pod until it is first whole, unless it never was.
+A workload is judged at the end of each instant, so a shortage that lasts no time does not count.
+The start of a workload, from its first judgement without a ready pod until all desired pods are
+ready for the first time, does not count either, unless that never happens.
 
 Source: kubernetes v1.34 pkg/controller/replicaset/replica_set_utils.go, calculateStatus;
 deployment/sync.go, calculateStatus; statefulset/stateful_set_control.go, updateStatus;
@@ -44,10 +45,11 @@ from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 @dataclass(slots=True)
 class WorkloadTally:
-    """Judges the workloads of a run, from its changes in the order of their times.
+    """Judges the workloads of a run by its changes, in the order of their times.
 
-    Changes of what the scheduler receives late, such as a confirmed binding, come after changes of
-    workloads that happened later. So the latter wait here until the former have come.
+    The scheduler receives some changes late, such as a confirmed binding; by then, later changes of
+    workloads may have been recorded. `_ahead` holds changes of workloads until the events sent to
+    the scheduler have reached their time.
     """
 
     _now_ns: int = 0
@@ -93,9 +95,9 @@ class WorkloadTally:
         self._refused[owner_uid] += pods
 
     def top_of(self, owner_uid: str) -> tuple[str, str] | None:
-        """Return kind and name of the workload that a pod's controller belongs to, None if none.
+        """Return kind and name of the workload of a pod's controller; None for an unknown one.
 
-        Of a ReplicaSet that is its Deployment.
+        For a ReplicaSet of a Deployment, the workload is the Deployment.
         """
         workload = self._workloads.get(owner_uid)
         if workload is None:
@@ -116,7 +118,7 @@ class WorkloadTally:
     # Time
 
     def _reach(self, at_ns: int) -> None:
-        """Apply the changes of workloads up to a moment, and judge each instant before it."""
+        """Apply the waiting changes up to `at_ns`, and judge at the end of each earlier instant."""
         while self._ahead and self._ahead[0].at_ns <= at_ns:
             change = self._ahead.popleft()
             self._advance(change.at_ns)
@@ -129,7 +131,7 @@ class WorkloadTally:
             self._now_ns = at_ns
 
     def _judge(self) -> None:
-        """Judge what has changed, at the end of an instant."""
+        """Judge the changed workloads at the end of an instant."""
         for uid in self._changed:
             workload = self._workloads.get(uid)
             if workload is None or self._has_parent(workload):
@@ -152,7 +154,7 @@ class WorkloadTally:
         self._changed.clear()
 
     def judged(self, now_ns: int, workload: Workload, numbers: Numbers) -> None:
-        """Receive the numbers at the end of an instant, where they may differ; for a subclass."""
+        """Receive a workload's numbers at the end of an instant; for subclasses to override."""
 
     # Workloads
 
@@ -249,7 +251,7 @@ class WorkloadTally:
             self._admission.put_class(getattr(event, case).priority_class)
 
     def _admitted(self, workload: Workload) -> pod_pb2.PodSpec:
-        """Return class and priority of the pods that the workload would create now."""
+        """Return the spec, with class and priority, of a pod that the workload would create now."""
         pod = pod_pb2.Pod()
         pod.spec.priority_class_name = workload.priority_class
         if workload.priority is not None:

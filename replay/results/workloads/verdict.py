@@ -10,10 +10,11 @@ from replay.results.durations import simulated
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """The times in which a workload was below a number of pods: their count, and their sum, ns.
+    """The periods in which a workload had too few pods.
 
-    longest_from_ns, longest_ns: when the longest time began, since the Unix epoch, and how long it
-    was. lasts: it is below at the run's end.
+    times: the number of periods. total_ns: their total length. longest_from_ns, longest_ns: the
+    beginning of the longest period, since the Unix epoch, and its length. lasts: whether the last
+    period continues at the run's end.
     """
 
     times: int = 0
@@ -23,7 +24,7 @@ class Shortfall:
     lasts: bool = False
 
     def text(self, start_ns: int) -> str:
-        """Return it for users, such as "from 12m4s for 5m"; times are since the run's start."""
+        """Return a text such as "from 12m4s for 5m"; the time is relative to the run's start."""
         if not self.times:
             return ""
         if not self.total_ns:
@@ -39,11 +40,11 @@ class Shortfall:
 class WorkloadVerdict:
     """The verdict about a workload over a run.
 
-    priority: of its pods, as admission resolves it. desired, pods, ready: its numbers of pods at
-    the run's end; pods exist and do not terminate. refused: pods that admission refused.
-    least_ready of least_desired: when most pods were missing; of several such moments the first.
-    below: the times with fewer ready pods than desired; below_budget: those in which it also had
-    fewer healthy pods than its budgets require, which `budgets` names.
+    priority: the priority that admission gives its pods. desired, pods, ready: numbers of pods at
+    the run's end; `pods` counts pods that exist and do not terminate. refused: pods that admission
+    refused. least_ready, least_desired: the numbers at the first moment when most pods were
+    missing. below: the periods with fewer ready pods than desired. below_budget: the periods in
+    which a disruption budget (one of `budgets`) also had too few healthy pods.
     """
 
     kind: str
@@ -63,7 +64,7 @@ class WorkloadVerdict:
 
     @property
     def key(self) -> str:
-        """Return its name, such as "StatefulSet shop/kafka"."""
+        """Return the workload's name, such as "StatefulSet shop/kafka"."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
     @property
@@ -73,16 +74,16 @@ class WorkloadVerdict:
 
     @property
     def not_created(self) -> int:
-        """Return how many desired pods do not exist at the run's end since they were refused."""
+        """Return how many desired pods do not exist at the end because admission refused them."""
         return max(0, self.desired - self.pods) if self.refused else 0
 
     @property
     def was_whole(self) -> bool:
-        """Return whether it had its desired pods all the time."""
+        """Return whether the workload never had fewer ready pods than desired."""
         return not (self.below.times or self.unavailable)
 
     def sentence(self, start_ns: int) -> str:
-        """Return it for users, such as "2 of 3, below its budget from 12m4s for 5m"."""
+        """Return a text such as "2 of 3, below its budget from 12m4s for 5m"."""
         text = f"{self.ready:,} of {self.desired:,}"
         if self.below_budget.times:
             return f"{text}, below its budget {self.below_budget.text(start_ns)}"
@@ -92,7 +93,7 @@ class WorkloadVerdict:
 
 
 def worst_first(verdicts: Iterable[WorkloadVerdict]) -> list[WorkloadVerdict]:
-    """Return verdicts: below a budget at the end, by missing pods, by the time below, by name."""
+    """Sort verdicts: below a budget at the end first, then by missing pods, periods and name."""
     return sorted(
         verdicts,
         key=lambda verdict: (
@@ -123,7 +124,10 @@ class Numbers:
 
 @dataclass(slots=True)
 class Spells:
-    """The times during which a condition held; since_ns: of the present one, None if none."""
+    """The periods in which a condition held.
+
+    since_ns: the beginning of the period that continues; None if the condition does not hold.
+    """
 
     since_ns: int | None = None
     times: int = 0
@@ -132,7 +136,7 @@ class Spells:
     longest_ns: int = 0
 
     def note(self, now_ns: int, *, holds: bool) -> None:
-        """Note whether the condition holds from now on."""
+        """Begin or end a period: `holds` is whether the condition holds from `now_ns` on."""
         if holds and self.since_ns is None:
             self.since_ns = now_ns
         elif not holds and self.since_ns is not None:
@@ -140,7 +144,7 @@ class Spells:
             self.since_ns = None
 
     def drop(self) -> None:
-        """Forget the present time."""
+        """Forget the period that continues."""
         self.since_ns = None
 
     def _add(self, since_ns: int, now_ns: int) -> None:
@@ -151,7 +155,7 @@ class Spells:
             self.longest_from_ns, self.longest_ns = since_ns, lasted_ns
 
     def shortfall(self, end_ns: int) -> Shortfall:
-        """Return the times until the run's end, the present one included."""
+        """Return the periods up to `end_ns`, including the one that continues."""
         whole = replace(self, since_ns=None)
         if self.since_ns is not None:
             whole._add(self.since_ns, max(end_ns, self.since_ns))
@@ -166,9 +170,10 @@ class Spells:
 
 @dataclass(slots=True)
 class History:
-    """The history of a workload; starts: it began without pods and was not complete yet.
+    """The history of a workload.
 
-    least: its numbers when most pods were missing.
+    starts: whether it began without ready pods and has not had all desired pods ready yet; None
+    before it is first judged. least: the numbers when most pods were missing.
     """
 
     starts: bool | None = None

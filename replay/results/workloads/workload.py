@@ -1,4 +1,4 @@
-"""A workload as its object has it, and its pods as they are counted."""
+"""A workload as its object describes it, and the counts of its pods."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from services.kube.pod import TERMINAL_PHASES
 from services.kube.workloads import WORKLOAD_KINDS
 
 _KINDS = {field: kind for field, kind in WORKLOAD_KINDS.items() if kind != "CronJob"}
-"""The kinds whose pods are counted, by their fields of KubernetesObject."""
+"""Kinds of workloads whose pods are counted, by their field names in KubernetesObject."""
 _JOB_ENDS = frozenset({"Complete", "Failed"})
 
 
 @dataclass(slots=True)
 class PodCounts:
-    """Pods of one controller; `pods` and `ready` neither terminate nor are over.
+    """Pods of one controller; `pods` and `ready` exclude terminating and ended pods.
 
-    came_ready: one of them was ready when the run first saw it, as in a snapshot.
+    came_ready: whether a pod was ready when the run first saw it, as in a snapshot.
     """
 
     all: int = 0
@@ -40,7 +40,7 @@ NO_PODS = PodCounts()
 
 @dataclass(slots=True, kw_only=True)
 class OwnedPod:
-    """A pod with a controller; node_name: of a DaemonSet's, where it is or should be."""
+    """A pod with a controller; node_name: for a pod of a DaemonSet, its node or intended node."""
 
     owner_uid: str
     node_name: str = ""
@@ -58,10 +58,11 @@ class OwnedPod:
 
 @dataclass(slots=True, kw_only=True)
 class Workload:
-    """A workload as its object has it: `wanted` replicas, of a Job those that may run at once.
+    """A workload as its object describes it.
 
-    completions: of a Job, None if one success completes it. succeeded: of a Job, those that its
-    status had. is_idle: a Job that is over or suspended. template: a DaemonSet's.
+    wanted: desired replicas; a Job's parallelism. completions: a Job's, None if one success
+    completes it. succeeded: the successes in a Job's recorded status. is_idle: whether a Job has
+    ended or is suspended. template: a DaemonSet's pod template.
     """
 
     kind: str
@@ -80,11 +81,11 @@ class Workload:
 
     @property
     def key(self) -> str:
-        """Return its name, such as "StatefulSet shop/kafka"."""
+        """Return the workload's name, such as "StatefulSet shop/kafka"."""
         return f"{self.kind} {self.namespace}/{self.name}"
 
     def job_pods(self, counts: PodCounts) -> int:
-        """Return how many pods of a Job should run, as the Job controller (jobs.py) has it."""
+        """Return how many pods of a Job should run, by the rule of the Job controller (jobs.py)."""
         if self.is_idle:
             return 0
         succeeded = self.succeeded + counts.succeeded
@@ -93,9 +94,10 @@ class Workload:
         return max(0, min(self.completions - succeeded, self.wanted))
 
     def judge(self, now_ns: int, numbers: Numbers, budgets: list[str], *, came_ready: bool) -> None:
-        """Note the numbers from now on, and the budgets that it is below.
+        """Record the numbers from `now_ns` on, and the budgets with too few healthy pods.
 
-        One that came with ready pods does not start, even if it loses them at the first instant.
+        A workload that came with ready pods (`came_ready`) has no start that is left out of the
+        verdict, even if it loses those pods at its first instant.
         """
         history, is_short = self.history, numbers.ready < numbers.desired
         if history.starts is None:
@@ -116,7 +118,7 @@ class Workload:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadChange:
-    """A workload that was put, or removed where `workload` is None."""
+    """A workload that was added or changed; removed if `workload` is None."""
 
     at_ns: int
     uid: str
