@@ -1,4 +1,4 @@
-"""The comparison: each recorded decision is compared in its recorded state, and reported."""
+"""Compares each recorded decision with the scheduler's evaluation in the recorded state."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 EXPLAINED_MAX = 2_000
-"""The number of differences that are explained; each takes up to some dozens of evaluations."""
+"""Limit for the differences that are explained; one explanation takes up to dozens of evaluations.
+"""
 _VERSION = re.compile(r"v(\d+)\.(\d+)")
 RULES = "v1.34"
-"""The rules of versions before those of CHANGED_RULES."""
+"""The rules for recordings of versions older than those in CHANGED_RULES."""
 
 CHANGED_RULES = "v1.36"
 _CHANGED_IN = (1, 36)
@@ -51,10 +52,10 @@ class EvaluationSession(PodEvaluator, Protocol):
 
 
 class Comparison:
-    """Goes through a recording once.
+    """Compares the decisions of a recording in one pass.
 
-    `changed` evaluates by the rules of the recorded version where they differ from those of
-    `session`; a decision that agrees by them only is explained.
+    `changed` is a session with the rules of the recorded version, if they differ from those of
+    `session`. A decision that agrees only with `changed` counts as explained.
     """
 
     def __init__(
@@ -135,7 +136,7 @@ class Comparison:
     def _needs_order(
         self, decision: RecordedDecision, explainer: VisibilityExplainer
     ) -> DifferenceExplanation | None:
-        """Return the explanation of an agreement that needs the log's order, None for any other."""
+        """Return the explanation ORDER if a decision agrees only in the log's order, else None."""
         written = decision.written
         outstanding = any(place >= written for place in self._assumed.values())
         if decision.scored is None or (decision.position == written and not outstanding):
@@ -152,7 +153,7 @@ class Comparison:
             event = self._recording.events[place]
             self._at_ns = max(self._at_ns, event.at_ns)
             if event.new is not None and self._assumed.get(event.ref.uid, place) > place:
-                # An assumed pod's own changes do not take it off its node.
+                # Changes of an assumed pod itself do not remove it from its node.
                 continue
             self._assumed.pop(event.ref.uid, None)
             events.append(_event(event, self._at_ns))
@@ -161,7 +162,7 @@ class Comparison:
         self._state.advance(position)
 
     def _apply(self, decision: RecordedDecision) -> None:
-        """Apply the recorded outcome from now on, as a scheduler's own cache does."""
+        """Assume the recorded outcome from now on, as a scheduler's cache does."""
         event = scheduler_pb2.Event(time_ns=self._at_ns)
         match decision.kind:
             case DecisionKind.BIND:
@@ -205,7 +206,7 @@ def _event(recorded: RecordedEvent, at_ns: int) -> scheduler_pb2.Event:
 
 
 def changed_rules(kubernetes_version: str, rules: str) -> str:
-    """Return the rules by which a recording of that version is also evaluated, "" if none."""
+    """Return the rules with which a recording of that version is also evaluated; "" for none."""
     match = _VERSION.match(kubernetes_version)
     if match is None or rules not in {"", RULES}:
         return ""
@@ -225,8 +226,8 @@ class FindingOutcome(Enum):
 class Finding:
     """A compared decision.
 
-    An `explanation` of an agreement says what it depends on. `feasible` is the number of feasible
-    nodes, -1 if the decision was not compared.
+    explanation: why a decision differs; of an agreement, what the agreement depends on. feasible:
+    the number of feasible nodes, -1 if the decision was not compared.
     """
 
     decision: RecordedDecision
@@ -236,7 +237,7 @@ class Finding:
 
     @property
     def outcome(self) -> FindingOutcome:
-        """Return the result, which follows from verdict and explanation."""
+        """Return the outcome that verdict and explanation lead to."""
         if self.verdict.match in NOT_JUDGED:
             return FindingOutcome.NOT_JUDGED
         if self.verdict.agrees:
@@ -244,7 +245,7 @@ class Finding:
         return FindingOutcome.DIFFERS if self.explanation is None else FindingOutcome.EXPLAINED
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the finding as in the report's JSON."""
+        """Return the finding as an entry of the report's JSON."""
         decision, explanation = self.decision, self.explanation
         return {
             "decision": decision.kind.value,
@@ -262,11 +263,10 @@ class Finding:
 
 @dataclass(slots=True, kw_only=True)
 class ComparisonReport:
-    """All findings, counted; `notable` are those that differ or have an explanation.
+    """The counts of all findings; `notable` lists findings that differ or have an explanation.
 
-    `sole` counts bindings with one feasible node or a unique best one, by the recording's own log
-    of scores where there is one; `same_feasible` counts logged bindings with as many feasible nodes
-    as logged.
+    `sole` counts bindings with one feasible node or one best node, by the recording's log of scores
+    if it has one. `same_feasible` counts logged bindings with the logged number of feasible nodes.
     """
 
     rules: str

@@ -1,9 +1,9 @@
 """Compares a kubelet's recorded eviction with the pods of its node. Pure.
 
-A recording has the kubelet's message, not the usage of every pod of the node. Pods are ranked by:
-usage above their requests, lower priority, more usage above the request (process ids: priority
-first). So some evictions are right whatever the other pods used, some cannot be right, and for the
-rest the recording does not have enough data.
+A recording has the kubelet's message, but not the usage of every pod on the node. A kubelet ranks
+pods by usage above requests, then lower priority, then the amount above requests (for process IDs
+by priority first). So some evictions are right whatever the other pods used, some cannot be right,
+and for the rest the recording does not have enough data.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, rankMemoryPressure, rankPIDPressure,
 rankDiskPressureFunc, evictionMessage; eviction_manager.go, localStorageEviction.
@@ -22,7 +22,7 @@ from services.kube import quantity
 from services.kube.pod import SYSTEM_CRITICAL_PRIORITY, TERMINAL_PHASES
 
 EVICTED = "Evicted"
-"""status.reason of a pod that its kubelet evicted."""
+"""status.reason of a pod that a kubelet evicted."""
 _LOW = re.compile(r"The node was low on resource: ([a-z-]+)")
 _THRESHOLD = re.compile(r"Threshold quantity: ([^,\s]+), available: ([^,\s]+?)\.(?:\s|$)")
 _OFFENDING = re.compile(r"Container (\S+) was using \S+, request is \S+, has larger consumption")
@@ -34,11 +34,11 @@ _POD = re.compile(
 _SOURCE, _MIRROR = "kubernetes.io/config.source", "kubernetes.io/config.mirror"
 _STORAGE, _PIDS = "ephemeral-storage", "pids"
 _COUNTED = frozenset({"memory", _STORAGE})
-"""Resources for which a message names the containers that use more than they request."""
+"""Resources for which the message names the containers whose usage exceeds their requests."""
 
 
 class EvictionVerdict(NamedTuple):
-    """The verdict of an eviction, and an explanation where the recording lacks data."""
+    """The verdict on an eviction, with an explanation if the recording lacks data."""
 
     verdict: DecisionVerdict
     explanation: DifferenceExplanation | None = None

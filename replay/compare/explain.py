@@ -1,7 +1,8 @@
-"""Explains why a decision differs: tries what the scheduler may have seen until one agrees.
+"""Explains why a decision differs: searches for events that, if unseen, make the decision agree.
 
-A recording has the time at which a decision was written, but neither what its scheduler had seen by
-then nor the order of decisions about pods that were bound within a second of each other.
+A recording has the time at which a decision was written. It does not have the events that the
+scheduler had seen by then, nor the order of decisions about pods bound within a second of each
+other. A `Visibility` is one assumption about both.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ _LATE_MAX = 24
 _CONFIRMED = "as many nodes fit there, with the same best score, as logged"
 _GREEDY_MAX = 12
 LAG_NS = SECOND_NS
-"""How long before a decision a change may have been recorded and not seen by the scheduler."""
+"""The scheduler may not have seen changes recorded within this time before a decision."""
 _ENDS_MAX = 48
 
 
 class DifferenceReason(Enum):
-    """The reason of a difference, or of an agreement that depends on more than the recording.
+    """The reason for a difference, or for an agreement that depends on more than the recording.
 
-    ORDER: another order of concurrent decisions. LATE: changes that were recorded before the
-    decision, but not seen yet. CHANGE: a rule that changed in the recorded version. MISSING:
-    objects on which the decision depended were not recorded. PLUGIN: a plugin that is not
-    implemented here took part. GAP: the decision is not judged, since its state is not known.
+    ORDER: concurrent decisions were made in another order. LATE: changes recorded before the
+    decision had not been seen yet. CHANGE: a rule differs in the recorded version. MISSING: objects
+    on which the decision depended were not recorded. PLUGIN: a plugin that Reprieve does not
+    implement took part. GAP: the decision's state is unknown, so it is not compared.
     """
 
     ORDER = "order of decisions"
@@ -56,21 +57,21 @@ class DifferenceReason(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DifferenceExplanation:
-    """The reason for which a difference does not follow from a rule of the scheduler."""
+    """Why a decision differs without a difference in the scheduler's rules."""
 
     reason: DifferenceReason
     text: str
 
 
 class PodEvaluator(Protocol):
-    """A scheduler that evaluates a pod in a separate cluster."""
+    """A scheduler that evaluates a pod in a given cluster, apart from its session's state."""
 
     def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
         """Return the evaluation of the cluster's pod."""
 
 
 class VisibilityExplainer:
-    """Looks for a visibility in which a recorded decision agrees."""
+    """Searches for a visibility in which a recorded decision agrees with its evaluation."""
 
     def __init__(self, recording: Recording, state: RecordedState, evaluator: PodEvaluator) -> None:
         self._state = state
@@ -87,10 +88,10 @@ class VisibilityExplainer:
     def explain(
         self, decision: RecordedDecision, decided: dict[str, str]
     ) -> DifferenceExplanation | None:
-        """Return the explanation of a difference, None if there is none.
+        """Return the explanation of a difference; None if no visibility explains it.
 
-        `decided` are earlier bindings: nodes by pod UID. A visibility with as many feasible nodes
-        and the same best score as in the recording's log is preferred.
+        `decided` has the nodes of earlier bindings by pod UID. A visibility with the number of
+        feasible nodes and the best score of the recording's log is preferred.
         """
         first: DifferenceExplanation | None = None
         for reason, text, visibility in self._visibilities(decision, decided):
@@ -105,7 +106,7 @@ class VisibilityExplainer:
         return first or self._greedy(decision, decided)
 
     def agrees(self, decision: RecordedDecision, visibility: Visibility) -> bool:
-        """Return whether a decision agrees in a visibility."""
+        """Return whether a decision agrees with its evaluation in a visibility."""
         seen = self._seen(decision, visibility)
         return seen is not None and compare_decision(decision, seen[0], seen[1].terminating).agrees
 
@@ -167,7 +168,7 @@ class VisibilityExplainer:
     def _greedy(
         self, decision: RecordedDecision, decided: dict[str, str]
     ) -> DifferenceExplanation | None:
-        """Let concurrent pods take the nodes that are better than the recorded one first."""
+        """Assume concurrent bindings to the best nodes, repeatedly, until the decision agrees."""
         if decision.kind is not DecisionKind.BIND:
             return None
         near = self._concurrent(decision)
@@ -191,7 +192,7 @@ class VisibilityExplainer:
         return None
 
     def _concurrent(self, decision: RecordedDecision) -> Sequence[RecordedDecision]:
-        """Return the bindings of other existing pods within WINDOW_NS, in their order."""
+        """Return the bindings of other existing pods within WINDOW_NS, in recorded order."""
         return [
             bind
             for bind in self._binds
@@ -201,7 +202,7 @@ class VisibilityExplainer:
         ]
 
     def _late(self, decision: RecordedDecision) -> Iterator[int]:
-        """Yield earlier positions, each one more relevant change before the decision's."""
+        """Yield ever earlier positions; each one leaves one more relevant change unseen."""
         came = self._came.get(decision.pod.uid, 0)
         until_ns = moment_ns(self._events, decision)
         count = 0
@@ -219,7 +220,7 @@ class VisibilityExplainer:
 
 
 def _as_logged(scored: LoggedScores, evaluation: scheduler_pb2.Evaluation) -> bool:
-    """Return whether as many nodes are feasible as logged, the best with the logged score."""
+    """Return whether the number of feasible nodes and the best score are as logged."""
     if evaluation.fast_path == scheduler_pb2.FAST_PATH_NOMINATED_NODE:
         return True
     same = evaluation.feasible_nodes == scored.feasible
@@ -227,22 +228,23 @@ def _as_logged(scored: LoggedScores, evaluation: scheduler_pb2.Evaluation) -> bo
 
 
 def moment_ns(events: Sequence[RecordedEvent], decision: RecordedDecision) -> int:
-    """Return the latest time at which a decision can have been made, ns."""
+    """Return the latest possible time of a decision, ns."""
     return min(decision.at_ns, events[decision.position].at_ns)
 
 
 def unseen_ends(
     events: Sequence[RecordedEvent], decision: RecordedDecision
 ) -> Iterator[tuple[str, Sequence[int]]]:
-    """Yield nodes, each with positions of pods' ends there that may all be unseen.
+    """Yield (node, positions): ends of pods on the node that may all be unseen at the decision.
 
-    A scheduler sees a pod's end by a watch that lags, but its own decisions at once. So the end of
-    a pod can be unseen where later bindings and nominations are seen.
+    A scheduler sees the end of a pod through a watch, with a delay, but its own decisions at once.
+    So the end of a pod can be unseen when later bindings and nominations have been seen.
     Source: kubernetes v1.34 pkg/scheduler/eventhandlers.go, addAllEventHandlers (handlers of one
     informer, each with a queue of its own); pkg/scheduler/backend/cache/cache.go, AssumePod.
 
-    The ends are those within LAG_NS, the latest first: the last one, then the last two, and so on.
-    A failure may depend on any node, a preemption's victims on their own.
+    For each node, the ends within LAG_NS before the decision are tried in growing sets: the last
+    one, then the last two, and so on. A failed attempt may depend on any node, the victims of a
+    preemption only on their own node.
     """
     if decision.kind not in {DecisionKind.FAILURE, DecisionKind.PREEMPTION}:
         return
@@ -261,7 +263,7 @@ def unseen_ends(
 
 
 def named(event: RecordedEvent, until_ns: int) -> str:
-    """Return a text with a change, its object, and how long before the decision it was."""
+    """Describe a change: its kind, its object, and how long before the decision it happened."""
     reference = event.ref
     key = f"{reference.namespace}/{reference.name}".lstrip("/")
     before_ms = max(0, until_ns - event.at_ns) / 1e6
@@ -270,7 +272,7 @@ def named(event: RecordedEvent, until_ns: int) -> str:
 
 
 def _ends_on(event: RecordedEvent) -> str:
-    """Return the node of a pod that a change ends or begins to delete, "" for other changes."""
+    """Return the node of the pod whose end or deletion a change records; "" for other changes."""
     if event.ref.kind != "Pod" or event.old is None:
         return ""
     old = event.old.pod

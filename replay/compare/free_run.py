@@ -1,8 +1,7 @@
 """Compares the bindings, preemptions and evictions of a free run with the recorded ones.
 
-A free run makes its own decisions, so that its first difference may cause all later ones: the
-figures show how well a trace and its models represent the recorded cluster, not whether a rule is
-right.
+A free run makes its own decisions, so its first difference may cause all later ones. The figures
+show how well a trace and its models represent the recorded cluster, not whether a rule is right.
 """
 
 from __future__ import annotations
@@ -19,10 +18,10 @@ _OUTCOMES = frozenset({"scheduled", "preempted", "evicted"})
 
 
 class BindingMatch(Enum):
-    """The free run's binding of the same pod, beside a recorded binding.
+    """How the free run bound the pod of a recorded binding.
 
-    TIED: to another node, one of several with equal scores, so that only the tie-break may differ.
-    UNBOUND: the pod was not bound, or not as often.
+    TIED: the run bound the pod to another node, chosen among several with equal scores, so perhaps
+    only the tie-break differs. UNBOUND: the run did not bind the pod, or bound it fewer times.
     """
 
     SAME = "the recorded node"
@@ -33,7 +32,7 @@ class BindingMatch(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodOverlap:
-    """Numbers of preempted (or evicted) pods: in both, in the recording only, in the run only."""
+    """Numbers of preempted (or evicted) pods: in both, only in the recording, only in the run."""
 
     both: int
     recorded_only: int
@@ -42,7 +41,7 @@ class PodOverlap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreeRunAgreement:
-    """The comparison of a free run with the recording; `run_only`: bindings not recorded."""
+    """The comparison of a free run with the recording; `run_only` counts unrecorded bindings."""
 
     bindings: Counter[BindingMatch]
     run_only: int
@@ -65,7 +64,7 @@ class FreeRunAgreement:
 class RecordedOutcomes:
     """The bindings, preemptions and evictions in a trace; memory use grows with the number of pods.
 
-    Pods are identified by namespace and name, since a controller's pod has another UID in a run.
+    Pods are identified by namespace and name, because a controller's pod gets another UID in a run.
     """
 
     nodes: dict[str, list[str]] = field(default_factory=dict)
@@ -73,7 +72,7 @@ class RecordedOutcomes:
     evicted: set[str] = field(default_factory=set)
 
     def seen(self, records: Iterable[Record]) -> Iterator[Record]:
-        """Yield the records, and add their observations."""
+        """Yield the records unchanged, and collect their observed outcomes."""
         for record in records:
             if record.HasField("observed"):
                 self._note(record.observed)
@@ -90,7 +89,7 @@ class RecordedOutcomes:
                 self.evicted.add(key)
 
     def agreement(self, decisions: Iterable[Decision]) -> FreeRunAgreement:
-        """Compare with a run's decisions; the n-th binding of a pod with its n-th recorded one."""
+        """Compare with a run's decisions: a pod's n-th binding with its n-th recorded binding."""
         bound, preempted, evicted = Counter[str](), set[str](), set[str]()
         bindings, run_only = Counter[BindingMatch](), 0
         for decision in decisions:
@@ -118,7 +117,7 @@ class RecordedOutcomes:
 
 
 def has_outcomes(records: Iterable[Record]) -> bool:
-    """Return whether a trace observes any binding, preemption or eviction; reads to the first."""
+    """Return whether a trace has an observed binding, preemption or eviction; stop at the first."""
     return any(
         record.HasField("observed") and record.observed.WhichOneof("observed") in _OUTCOMES
         for record in records

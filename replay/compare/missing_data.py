@@ -1,4 +1,4 @@
-"""Looks for what a decision depended on and the recording, or this scheduler, does not have."""
+"""Explains differences by objects that were not recorded, or plugins that are not implemented."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ _LABEL = "reprieve.compare/protected"
 
 @dataclass(frozen=True, slots=True)
 class MissingDataExplainer:
-    """Looks for objects and plugins that a decision depended on and that are missing here.
+    """Finds objects and plugins that a decision depended on and that are missing.
 
-    Missing disruption budgets explain a preemption if the recorded decision follows with budgets
-    that protect the other victims. For other objects it is enough that the pod refers to them and
-    that no object of their kind was recorded. `kinds` are those of the recording's objects.
+    Missing disruption budgets explain a preemption if the evaluation agrees once budgets protect
+    the victims that were not recorded. Missing objects of another kind explain a difference if the
+    pod refers to one and the recording has no object of that kind. `kinds` are the kinds of the
+    recording's objects.
     """
 
     evaluator: PodEvaluator
@@ -36,7 +37,10 @@ class MissingDataExplainer:
     def explain(
         self, decision: RecordedDecision, cluster: ClusterView | None
     ) -> DifferenceExplanation | None:
-        """Return the explanation of a difference in the decision's state, None if none."""
+        """Return the explanation of a difference; None if nothing is missing.
+
+        `cluster` is the state of the decision.
+        """
         if cluster is None:
             return None
         if claims_devices(cluster.pod.spec):
@@ -50,7 +54,7 @@ class MissingDataExplainer:
     def _by_budgets(
         self, decision: RecordedDecision, cluster: ClusterView
     ) -> DifferenceExplanation | None:
-        """Protect the victims that were not recorded until the recorded decision follows."""
+        """Protect unrecorded victims by budgets until the evaluation agrees with the decision."""
         protected: dict[str, str] = {}
         for _ in range(_TRIES_MAX):
             with_budgets = _with_budgets(cluster, protected)
@@ -69,7 +73,7 @@ class MissingDataExplainer:
 
 
 def _wrong(decision: RecordedDecision, evaluation: Evaluation) -> Iterator[tuple[str, str]]:
-    """Yield UID and name of the victims on the picked node that were not recorded."""
+    """Yield UID and name of evaluated victims on the picked node that were not recorded."""
     picked = evaluation.preemption.picked
     recorded = set(decision.victims or ()) if picked == decision.node else set()
     for candidate in evaluation.preemption.candidates:
@@ -81,7 +85,7 @@ def _wrong(decision: RecordedDecision, evaluation: Evaluation) -> Iterator[tuple
 
 
 def _with_budgets(cluster: ClusterView, protected: Container[str]) -> ClusterView:
-    """Return the cluster with budgets that allow no disruption of the pods of those UIDs."""
+    """Return the cluster with budgets that allow no disruption of the pods with these UIDs."""
     objects, namespaces = list[KubernetesObject](), dict[str, None]()
     for held in cluster.objects:
         if held.pod.metadata.uid not in protected:
@@ -105,7 +109,7 @@ def _budget(namespace: str) -> KubernetesObject:
 
 
 def _not_recorded(pod: Pod, kinds: Set[str]) -> Iterator[str]:
-    """Yield a text for each reference of the pod to a kind without recorded objects."""
+    """Yield a text for each reference of the pod to an object of a kind that was not recorded."""
     has_claims = any(volume.HasField("persistent_volume_claim") for volume in pod.spec.volumes)
     if _CLAIM not in kinds and has_claims:
         yield f"its volumes are claims, and no {_CLAIM} was recorded"

@@ -1,9 +1,10 @@
 """The order of a recording's bindings, and the victims of its preemptions, from further files.
 
-Bindings are written by goroutines of their own, so that resourceVersion does not have the order of
-decisions. A file `decisions.jsonl` (or .gz, .zst) in the recording's folder has it: a line for each
-binding, in order, with `pod` ("NAMESPACE/NAME") and optionally `feasible`, `top`, `tied_nodes`. A
-preempted pod's condition does not name its preemptor; the scheduler's Event on it does.
+The scheduler writes each binding from a separate goroutine, so resourceVersions do not give the
+order of decisions. A file `decisions.jsonl` (or .gz, .zst) in the recording's folder gives it: one
+line for each binding, in order, with `pod` ("NAMESPACE/NAME") and optionally `feasible`, `top`,
+`tied_nodes`. The condition of a preempted pod does not name the preemptor; the scheduler's Event
+about the pod does.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 _PREEMPTED = re.compile(r"Preempted by pod (\S+) on node")
 _IS_EVENTS = re.compile(rb'"kind"\s*:\s*"Event"')
 NEAR_NS = 2_000_000_000
-"""The longest time between a victim's condition and the nomination that it belongs to."""
+"""The longest time between a victim's condition and the nomination of its preemptor."""
 _STEM = "decisions.jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MarkedVictim:
-    """A pod on `node` whose preemption condition the event at `position` set, at `at_ns`."""
+    """A preempted pod on `node`; the event at `position` set its condition, at `at_ns`."""
 
     uid: str
     name: str
@@ -64,12 +65,12 @@ def with_victims(
     preemptors: Mapping[str, frozenset[str]],
     pods: Mapping[str, PodAppearance],
 ) -> list[RecordedDecision]:
-    """Return the decisions with each preemption's victims; `pods` are all by UID.
+    """Return the decisions with each preemption's victims; `pods` has all pods by UID.
 
-    A victim belongs to the nearest nomination of its preemptor for its node; without Events, to the
-    nearest one for its node. A preemption that keeps an existing nomination writes none: it is
-    added here, without a message. Where there are Events, a nomination without victims had none to
-    delete.
+    A victim is assigned to the nearest nomination of its preemptor for the victim's node; without
+    Events, to the nearest nomination of any pod for that node. A preemption that keeps an existing
+    nomination writes no nomination; it is added here as a decision without a message. If there are
+    Events, a nomination without victims had no victim to delete.
     """
     taken: dict[int, list[MarkedVictim]] = defaultdict(list)
     again: dict[str, list[MarkedVictim]] = defaultdict(list)
@@ -101,7 +102,7 @@ def _nominations(decisions: Sequence[RecordedDecision]) -> dict[str, list[int]]:
 def _nearest(
     decisions: Sequence[RecordedDecision], places: Sequence[int], victim: MarkedVictim, by: str
 ) -> int | None:
-    """Return the index of the nomination that a victim belongs to; `by` "" is any preemptor."""
+    """Return the index of the nomination to which a victim is assigned; `by` "": any preemptor."""
     near = [
         place
         for place in places
@@ -120,7 +121,7 @@ def _with_own_victims(
 ) -> RecordedDecision:
     """Add the victims of a preemption, except those marked before its pod was created.
 
-    `is_complete`: Events name all victims, so that a preemption without any had none.
+    `is_complete`: Events name all victims, so a preemption without one deleted no pod.
     """
     if decision.kind is not DecisionKind.PREEMPTION or not (victims or is_complete):
         return decision
@@ -148,7 +149,7 @@ def _repeated(pod: ObjectReference, victims: Sequence[MarkedVictim]) -> Recorded
 
 
 def _groups(victims: Sequence[MarkedVictim]) -> Iterator[Sequence[MarkedVictim]]:
-    """Yield the victims of one preemptor, grouped by preemption: one node, within NEAR_NS."""
+    """Group the victims of one preemptor by preemption: the same node, within NEAR_NS."""
     group: list[MarkedVictim] = []
     for victim in victims:
         last = group[-1] if group else victim
@@ -180,7 +181,7 @@ LoggedBinding = tuple[str, str, LoggedScores]
 
 
 def decision_log(paths: Sequence[Path]) -> list[LoggedBinding] | None:
-    """Return the log's bindings in order, None if no folder of `paths` has a log."""
+    """Return the log's bindings in order; None if no folder of `paths` has a log."""
     files = [file for path in paths if path.is_dir() for file in path.glob(f"{_STEM}*")]
     return _read(sorted(files)[0]) if files else None
 
@@ -188,11 +189,11 @@ def decision_log(paths: Sequence[Path]) -> list[LoggedBinding] | None:
 def in_decided_order(
     decisions: Sequence[RecordedDecision], log: Sequence[LoggedBinding] | None
 ) -> list[RecordedDecision]:
-    """Return the decisions in the order in which they were made, each with its position.
+    """Return the decisions in the order in which they were made, with updated positions.
 
-    A decision that precedes another one precedes the other one's writing, too: a binding's position
-    is the lowest of its own and of those after it in the log. Decisions that are not in the log
-    stay where they were written.
+    A decision is made before every later decision is written, so the position of a binding is the
+    lowest position among itself and the bindings after it in the log. Decisions that are not in the
+    log stay where they were written.
     """
     binds = sorted(
         (decision for decision in decisions if decision.kind is DecisionKind.BIND),
@@ -214,7 +215,7 @@ def in_decided_order(
 def _ranked(
     binds: Sequence[RecordedDecision], log: Sequence[LoggedBinding]
 ) -> list[RecordedDecision]:
-    """Add each binding's line; successive pods of one name take successive lines."""
+    """Add the log's line to each binding; successive pods of one name get successive lines."""
     lines: dict[tuple[str, str], deque[LoggedScores]] = defaultdict(deque)
     for pod, node, scored in log:
         lines[pod, node].append(scored)

@@ -1,4 +1,4 @@
-"""Reads a recording for a comparison: changes as events, and the decisions that they show."""
+"""Reads a recording for a comparison: its changes as events, and decisions inferred from them."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ _VICTIM = "PreemptionByScheduler"
 def read_recording(
     paths: Sequence[Path], *, format_name: str | None, scheduler_names: Collection[str]
 ) -> Recording:
-    """Read a whole recording; its decisions are those about pods of `scheduler_names`.
+    """Read a whole recording, with decisions only about pods that name one of `scheduler_names`.
 
-    Memory grows with the number of changes. Raises TraceError for a path without a recording.
+    Memory use grows with the number of changes. Raises TraceError for a path without a recording.
     """
     issues = Issues()
     reader = _Reader(issues, frozenset(scheduler_names))
@@ -81,7 +81,7 @@ class _Reader:
         self._now_ns = 0
 
     def read(self, changes: Iterable[Change]) -> None:
-        """Take all changes."""
+        """Add all changes."""
         history = ObjectHistory(self._issues)
         for change in changes:
             for step in history.follow(change):
@@ -149,8 +149,8 @@ class _Reader:
     def _failed(self, step: Transition, nominated: str, message: str) -> None:
         """Add a failed attempt.
 
-        One that keeps its nomination, and whose message does not mention preemption, has preempted
-        once more for the same node.
+        If the pod keeps its nomination and the message does not mention preemption, the attempt has
+        preempted again for the same node.
         """
         if nominated and PREEMPTION_MARK not in message:
             self._decided(DecisionKind.PREEMPTION, step, node=nominated, message=message)
@@ -185,7 +185,7 @@ def _ref(raw: Raw) -> ObjectReference:
 
 
 def _refusal(raw: Raw) -> str:
-    """Return the message of the last attempt that found no node, "" if there is none."""
+    """Return the message of the last attempt that found no node; "" without such an attempt."""
     scheduled = condition(raw, "PodScheduled")
     if scheduled.get("status") != "False" or scheduled.get("reason") != "Unschedulable":
         return ""
@@ -198,7 +198,7 @@ def _is_evicted(raw: Raw) -> bool:
 
 
 def _matters(old: Raw, new: Raw) -> bool:
-    """Return whether the change can change a scheduler's decision."""
+    """Return whether a scheduler's decision can depend on the change."""
     if part(old, "spec") != part(new, "spec") or meta(old).get("labels") != meta(new).get("labels"):
         return True
     before, after = part(old, "status"), part(new, "status")

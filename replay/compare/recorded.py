@@ -1,7 +1,7 @@
-"""A recording as a comparison uses it: every change as an event, every decision, and the states.
+"""The data of a comparison: a recording's changes as events, its decisions, and cluster states.
 
-A position is an index into the events, which stand in the recording's order (by resourceVersion
-for watches, as logged for audit logs).
+A position is an index into the events. The events are in the recording's order: by resourceVersion
+for watches, as logged for audit logs.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from services.kube.pod import TERMINAL_PHASES
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedEvent:
-    """One change of one object. `old` None: it was added; `new` None: it was deleted.
+    """One change of one object. `old` None: the object was added; `new` None: it was deleted.
 
-    `at_ns` is since the Unix epoch (0 for the first list), and never decreases. `matters`: the
-    change can change a scheduler's decision, unlike heartbeats and messages.
+    `at_ns` is since the Unix epoch (0 for the first list), and never decreases. `matters`: whether
+    a scheduler's decision can depend on the change; false for heartbeats and messages.
     """
 
     at_ns: int
@@ -33,7 +33,7 @@ class RecordedEvent:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """Return the identity of its object: a pod's UID, else kind, namespace and name."""
+        """Return the identity of the object: a pod's UID; otherwise kind, namespace and name."""
         if self.ref.kind == "Pod":
             return (self.ref.uid,)
         return self.ref.kind, self.ref.namespace, self.ref.name
@@ -50,7 +50,7 @@ class DecisionKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedScores:
-    """The scores of a binding in the scheduler's own log; -1 and empty where absent.
+    """The scores of a binding in the recorded scheduler's log; absent fields are -1 or empty.
 
     `rank` is the binding's index in the log.
     """
@@ -65,11 +65,11 @@ class LoggedScores:
 class RecordedDecision:
     """One decision: a binding, victims chosen on a node, or an attempt that found no node.
 
-    `written` is the position of the event that shows it, `position` that of the first event that it
-    can have caused: the decision was made in the state before that event. `message` is the
-    attempt's (or the kubelet's), "" if it is unknown. `victims` are names, sorted; None: not
-    recorded. `unknown` names the resources of which changes before it may be missing, as in a gap
-    of the recording.
+    written: the position of the event that shows the decision. position: the position of the first
+    event that the decision can have caused; the decision was made in the state before that event.
+    message: of the attempt or the kubelet, "" if unknown. victims: sorted names; None: not
+    recorded. unknown: resources whose changes before the decision may be missing from the
+    recording, for example because of a gap.
     """
 
     kind: DecisionKind
@@ -87,9 +87,10 @@ class RecordedDecision:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recording:
-    """A recording; `kinds` are those of its objects.
+    """A recording; `kinds` are the kinds of its objects.
 
-    `has_order`: a log has the order of its bindings. `notes` say what was skipped, and why.
+    `has_order`: whether a log gives the order of its bindings. `notes`: skipped parts, with the
+    reason.
     """
 
     events: Sequence[RecordedEvent]
@@ -102,9 +103,10 @@ class Recording:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterView:
-    """A pod with the cluster for its evaluation: objects without pending pods, and nominated pods.
+    """A pod and the cluster in which it is evaluated.
 
-    `terminating` are the UIDs of pods among `objects` that are being deleted.
+    `objects` has no pending pods; `nominated` has the pending pods with a nominated node.
+    `terminating` has the UIDs of pods in `objects` that are being deleted.
     """
 
     objects: Sequence[KubernetesObject]
@@ -115,11 +117,10 @@ class ClusterView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visibility:
-    """The events that a scheduler has seen: those before `position`, except `unseen` ones.
+    """The events that a scheduler has seen: all events before `position` that are not `unseen`.
 
-    The object of an unseen event stays as it was before that event, whatever happened to it later.
-    `assumed` are nodes of pods by UID, whatever the events say; `undecided` are pods without a node
-    whatever the events say.
+    The object of an unseen event stays as it was before that event, and its later events are
+    ignored. `assumed` (nodes by pod UID) and `undecided` (pods without a node) override the events.
     """
 
     position: int
@@ -138,7 +139,7 @@ class RecordedState:
         self.position = 0
 
     def advance(self, position: int) -> None:
-        """Apply the events before `position`; an earlier position is accepted."""
+        """Apply the events before `position`; an earlier position has no effect."""
         for event in self._events[self.position : position]:
             _put(self._objects, event.key, event.new)
             if event.ref.kind == "Pod":
@@ -154,19 +155,19 @@ class RecordedState:
         return self._terminating
 
     def priority(self, uid: str) -> int:
-        """Return a pod's priority, 0 if it has none or does not exist."""
+        """Return a pod's priority; 0 if the pod has none or does not exist."""
         pod = self.pod(uid)
         return pod.spec.priority if pod is not None else 0
 
     def is_pending(self, uid: str) -> bool:
-        """Return whether a pod exists that has neither a node nor ended."""
+        """Return whether the pod exists, has no node and has not ended."""
         pod = self.pod(uid)
         return (
             pod is not None and not pod.spec.node_name and pod.status.phase not in TERMINAL_PHASES
         )
 
     def pod(self, uid: str) -> Pod | None:
-        """Return a pod, None if it does not exist."""
+        """Return a pod; None if it does not exist."""
         held = self._objects.get((uid,))
         return held.pod if held is not None else None
 

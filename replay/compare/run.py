@@ -1,4 +1,4 @@
-"""The comparison with a recording: each recorded decision, evaluated in its recorded state."""
+"""Runs the comparison with a recording on a scheduler service."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ DEADLINE_S = 60.0
 class CompareSettings:
     """The settings of a comparison; an address "" starts the scheduler as a child process.
 
-    follows_version: the rules are those of the recorded version, where the recording has it.
+    follows_version: whether the rules of the recorded version, if known, replace `scheduler.rules`.
     """
 
     paths: tuple[Path, ...]
@@ -113,14 +113,14 @@ def _counted(findings: Iterator[Finding], total: int, progress: Progress) -> Ite
 
 
 class RecordedContent(Enum):
-    """STATES: each object after each change. OUTCOMES: decisions without the cluster's state."""
+    """STATES: every object after every change. OUTCOMES: decisions without the cluster's state."""
 
     STATES = "states"
     OUTCOMES = "outcomes"
 
 
 def recorded_content(paths: Sequence[Path], format_name: str | None) -> RecordedContent:
-    """Return the kind of content that `paths` record. Raises TraceError for no outcomes."""
+    """Return the kind of content that `paths` record. Raises TraceError without any outcome."""
     importer, files = select(paths, format=format_name, issues=Issues())
     if importer.open_recording is not None:
         return RecordedContent.STATES
@@ -132,7 +132,7 @@ def recorded_content(paths: Sequence[Path], format_name: str | None) -> Recorded
 
 
 def without_outcomes(paths: Sequence[Path]) -> TraceError:
-    """Return the error for a trace without outcomes, whose format may have them."""
+    """Return the error for a trace without outcomes in a format that can have them."""
     problem = "has no observed binding, preemption or eviction to compare with"
     return TraceError(str(paths[0]), problem)
 
@@ -140,8 +140,8 @@ def without_outcomes(paths: Sequence[Path]) -> TraceError:
 class SchedulerEvaluationSession(SchedulerService):
     """A session that receives the recorded state and evaluates one pending pod at a time.
 
-    It makes no decisions: its rounds are events only. Every call raises BackendError; opening the
-    session raises ConfigurationError if the configuration is refused.
+    The session makes no decisions: its rounds hold only events. Every call can raise BackendError;
+    opening the session raises ConfigurationError if the configuration is refused.
     """
 
     def __init__(
@@ -163,7 +163,7 @@ class SchedulerEvaluationSession(SchedulerService):
         return self._evaluation(scheduler_rpc.EvaluatePodRequest(pod=named, top_k=top_k))
 
     def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
-        """Return the evaluation of a pod in another cluster, by a session of its own."""
+        """Return the evaluation of a pod in another cluster, in a temporary session."""
         events = [scheduler_pb2.Event(time_ns=at_ns, add=held) for held in cluster.objects]
         for pod in cluster.nominated:
             events.append(scheduler_pb2.Event(time_ns=at_ns, add=KubernetesObject(pod=pod)))

@@ -12,25 +12,29 @@ from replay.compare.recorded import DecisionKind, RecordedDecision
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 _FIT = re.compile(r"0/(\d+) nodes are available: ?(.*)", re.DOTALL)
-# A reason may hold commas of its own; what begins with a count begins the next one.
+# A reason may contain commas; only a comma followed by a count begins the next reason.
 _NEXT = re.compile(r", (?=\d+ )")
 _TAINT = re.compile(r"node\(s\) had untolerated taint \{.*\}")
 _TAINTS = "node(s) had untolerated taint(s)"
 _CLAIMS = re.compile(r"(?:no new claims to deallocate|still not schedulable), ?")
 PREEMPTION_MARK = "preemption: "
-"""The text in front of the part of a message about preemption that did not help."""
+"""The text before the part of a message that explains why preemption did not help."""
 
 
 class Match(Enum):
     """The degree to which a decision agrees with the recorded one.
 
-    ONE_NODE: one node was feasible (or the nominated node was taken without scoring). UNIQUE_BEST:
-    one node has the best score. TIED: the recorded node is one of several with equal scores.
-    VICTIMS: same node and victims. NO_NODE: both find no node, for the same reasons. ALONE, FIRST,
-    LIMIT: an eviction of the only pod that can be evicted, of one that is first whatever the others
-    use, or for a limit of the pod's own. NOT_PENDING: at that time the pod is not pending in the
-    recording (for an eviction: not on a node), so that nothing was compared. GAP: the recording may
-    lack changes before the decision, so that its state is not known.
+    ONE_NODE: one node was feasible, or the nominated node was chosen without scoring.
+    UNIQUE_BEST: one node has the best score.
+    TIED: the recorded node is one of several with the best score.
+    VICTIMS: node and victims are the same.
+    NO_NODE: both find no node, for the same reasons.
+    ALONE: the evicted pod is the only one that can be evicted.
+    FIRST: the evicted pod ranks first whatever the other pods use.
+    LIMIT: the evicted pod exceeded its own limit.
+    NOT_PENDING: not compared, because the pod is not pending in the recording at that time (for an
+        eviction: not on a node).
+    GAP: not compared, because the recording may lack changes before the decision.
     """
 
     ONE_NODE = "one feasible node"
@@ -71,8 +75,8 @@ def compare_decision(
 ) -> DecisionVerdict:
     """Compare a decision with the scheduler's evaluation in its state.
 
-    `terminating` are the UIDs of pods that were being deleted then, which a preemption waits for
-    but does not delete again.
+    `terminating` has the UIDs of pods that were being deleted at that time; a preemption waits for
+    these pods, but does not delete them again.
     """
     return DecisionVerdict(
         match=_match(decision, evaluation, terminating),
@@ -178,19 +182,19 @@ def _victims(names: Collection[str] | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class MessageReasons:
-    """The reasons in a message with their numbers of nodes: of the filters, and of preemption."""
+    """The reasons in a message with their numbers of nodes: from filters, and from preemption."""
 
     filters: frozenset[tuple[str, int]]
     preemption: frozenset[tuple[str, int]]
 
 
 def message_reasons(message: str) -> MessageReasons:
-    """Return the reasons in a failed attempt's message, whatever their order.
+    """Return the reasons in a failed attempt's message; their order does not matter.
 
+    So that messages of different versions compare equal, all reasons about single taints count as
+    one reason, and DynamicResources' texts about claims are left out (both changed after v1.34).
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, FitError.Error: "0/N nodes are
-    available: COUNT REASON, ... ." and then PostFilter's message. Two changes after v1.34 are
-    undone: texts of single taints count as one reason, and DynamicResources' texts about claims are
-    left out.
+    available: COUNT REASON, ... ." and then PostFilter's message.
     """
     text, mark, rest = message.partition(PREEMPTION_MARK)
     return MessageReasons(_reasons(text), _reasons(rest) if mark else frozenset())
@@ -209,8 +213,8 @@ def _reasons(text: str) -> frozenset[tuple[str, int]]:
 def counted_reasons(text: str) -> Iterator[tuple[str, int]]:
     """Yield the reasons of a fit error, each with its number of nodes.
 
-    A reason that refused no single node has 0 nodes: PreFilter's message, or a text that is not a
-    fit error. DynamicResources' texts about claims are left out.
+    A reason that does not concern single nodes has the number 0: PreFilter's message, or a text
+    that is not a fit error. DynamicResources' texts about claims are left out.
     """
     text = _CLAIMS.sub("", text).strip().removesuffix(".")
     match = _FIT.fullmatch(text)

@@ -1,4 +1,4 @@
-"""Explains one decision of a run: finds it, replays the run up to it, collects the verdicts."""
+"""Explains one decision of a run: finds it, replays the run up to it, and collects verdicts."""
 
 from __future__ import annotations
 
@@ -45,12 +45,13 @@ def explain(
     address: str = "",
     tls: ClientTls = PLAIN,
 ) -> PodExplanation:
-    """Return why a pod's attempt had its result, with the best `top` of each list.
+    """Return why a pod's attempt had its result, with the first `top` entries of each list.
 
-    The run is replayed to the scheduler at `address`; "": a new one, where the run started its own.
-    No other address is connected to, neither one that the run names nor an extender. Raises
-    RunError for what the run does not hold, where a scheduler at an address made it and `address`
-    is "", and where that scheduler cannot be reached; BackendError if the services fail.
+    The run is replayed to the scheduler at `address`; if it is "", to a new scheduler, provided
+    that the run started its own. No other address is used: not the one that the run names, nor an
+    extender's. Raises RunError if the run lacks the pod or attempt, if `address` is "" but the run
+    used a scheduler at an address, and if the scheduler at `address` cannot be reached or is
+    another one; BackendError if the services fail.
     """
     manifest = run.manifest()
     target = _with_cost(find_target(run, query), manifest)
@@ -77,7 +78,8 @@ def explain(
 def _with_cost(target: ExplainTarget, manifest: Manifest) -> ExplainTarget:
     """Return the target with the time between its decision and its entry in the log.
 
-    A decision is carried out, and logged, a cycle's cost later; a binding also a binding's cost.
+    A decision is carried out and logged after the cost of a cycle; a binding also after the cost of
+    a binding.
     """
     cycle_ns = int(manifest.models.get("cycle_cost_ns", 0))
     bind_ns = int(manifest.models.get("bind_cost_ns", 0))
@@ -96,7 +98,7 @@ def _open(manifest: Manifest, address: str, tls: ClientTls) -> Rerun:
 def _open_again(manifest: Manifest, tls: ClientTls) -> Rerun:
     """Open a session with the scheduler that made the run.
 
-    Raises RunError if it does not answer, and if another one does.
+    Raises RunError if no scheduler answers, and if another implementation answers.
     """
     address = manifest.scheduler_address
     choice = "start it there again, or name another with --scheduler HOST:PORT"
@@ -237,7 +239,7 @@ def _explanation(
 
 
 def _rejection(run: RunDirectory, target: ExplainTarget) -> RejectionReason | None:
-    """Return why its kubelet rejected the pod, and which pod its controller made in its place."""
+    """Return why a kubelet rejected the target's pod, and the pod that replaced it."""
     if target.rejection is None:
         return None
     owner, since = target.life.owner, target.rejection.sequence

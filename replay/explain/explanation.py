@@ -1,10 +1,10 @@
 """Data classes of an explanation, which `explain` prints and `-o json` outputs.
 
 Their values come from the services and the log: a scheduler's Evaluation and Outcome, the queue's
-Entry, a kubelet's eviction. Nothing is decided here.
+Entry, a kubelet's eviction. This module decides nothing.
 
-Lists that grow with the cluster are cut to the requested length; a count beside them is of all.
-Times are ns since the Unix epoch; `offset_ns` is from the run's first event on.
+Lists that grow with the cluster are cut to the requested length; a separate field counts all
+entries. Times are ns since the Unix epoch; `offset_ns` is relative to the run's first event.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class ScoredNode:
 class RunnerUp:
     """The best node that was not chosen, and by how much it lost (0: the tie-break decided).
 
-    `lost_by_plugin` is the chosen node's weighted score less its own, where they differ.
+    `lost_by_plugin` has the chosen node's weighted score minus this node's, for each plugin whose
+    scores differ.
     """
 
     name: str
@@ -79,7 +80,7 @@ class RunnerUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedNodes:
-    """Nodes that one plugin was the first to refuse for the same reasons; `nodes` are the first."""
+    """Nodes that one plugin was the first to refuse, for the same reasons; `nodes` names some."""
 
     plugin: str
     code: str
@@ -100,10 +101,10 @@ class PreemptionVictim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeCandidate:
-    """A node where deleting pods makes room, with the criteria that it is compared by.
+    """A preemption candidate: a node where deleting pods makes room, with its ranking criteria.
 
-    `reprieved` pods of lower priority stay: put back one by one, those whose deletion violates a
-    budget first and then by importance, they leave room for the pod. `sum_priorities` is
+    `reprieved` pods of lower priority stay: added back one by one, those whose deletion violates a
+    budget first and then by importance, they leave enough room for the pod. `sum_priorities` is
     upstream's criterion, which adds 2^31 to each victim's priority.
     """
 
@@ -118,9 +119,9 @@ class NodeCandidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreemptionReason:
-    """The preemptor's evaluation; `ineligible` is why the pod may not preempt.
+    """The evaluation of a preemption; `ineligible` is why the pod may not preempt.
 
-    `candidates` are the best of `candidate_count`, the picked one first.
+    `candidates` has the best of all `candidate_count` candidates; the picked one comes first.
     """
 
     disabled: bool = False
@@ -139,11 +140,11 @@ class PreemptionReason:
 class QueuePlace:
     """The place of the pod in the queue at `at_ns`, and the events that can move it.
 
-    since_ns: when it was added or its last attempt failed, whichever is later: a move between
-    sub-queues does not change it. until_ns: when its backoff expires (Entry.backoff_until_ns of
-    queue.proto); None outside the backoffQs. leftover_ns: when the queue moves it even
-    without an event; None if it is not among the unschedulable pods. events: those that can move
-    it, by plugin. fits_now: the number of nodes that fit at `at_ns`.
+    since_ns: when the pod was added or its last attempt failed, whichever is later; a move between
+    sub-queues does not change this time. until_ns: when its backoff expires
+    (Entry.backoff_until_ns of queue.proto); None outside the backoffQs. leftover_ns: when the queue
+    moves the pod even without an event; None if it is not among the unschedulable pods. events: the
+    events that can move the pod, by plugin. fits_now: the number of nodes that fit at `at_ns`.
     """
 
     at_ns: int
@@ -170,7 +171,7 @@ class LaterDecision:
 class PodRank:
     """A pod's place in the order of eviction.
 
-    usage: of the scarce resource (bytes, inodes or process ids), None without statistics.
+    usage: the pod's usage of the scarce resource (bytes, inodes or process IDs), None if unknown.
     """
 
     pod: str
@@ -184,9 +185,9 @@ class PodRank:
 class EvictionReason:
     """The reason for which the pod's kubelet evicted it.
 
-    signal: "" if a limit on local storage was exceeded, which has no threshold, observation or
-    rank. available and capacity: the observation, None if unknown. rank: from 1, among
-    `ranked_pods`, critical ones included; `ranking` are the first of them.
+    signal: "" if a limit on local storage was exceeded; then there is no threshold, observation or
+    rank. available, capacity: the observation, None if unknown. rank: from 1, among all
+    `ranked_pods` pods including critical ones; `ranking` has the first of these pods.
     """
 
     at_ns: int
@@ -204,10 +205,10 @@ class EvictionReason:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RejectionReason:
-    """The reason for which the pod's kubelet did not admit it; the pod has failed permanently.
+    """Why the kubelet did not admit the pod; the pod has failed permanently.
 
-    owner: kind, namespace and name of what a controller made it for, "" for any other pod, which
-    nothing replaces. replacement: the next pod that was made for it, "" if none was in the run.
+    owner: kind, namespace and name of the object whose controller created the pod; "" for a bare
+    pod, which nothing replaces. replacement: the owner's next pod; "" if the run has none.
     """
 
     at_ns: int
@@ -224,11 +225,11 @@ class PodExplanation:
     """The explanation of an attempt's result.
 
     decision: "scheduled", "nominated", "unschedulable", "failed", "not tried", or "came bound" for
-    a pod that was created with its node, of which an eviction or a rejection is explained. node:
-    the chosen or nominated one.
-    message: kube-scheduler's. refused_binding: why the cluster did not carry a binding out.
+        a pod that was created with its node and whose eviction or rejection is explained.
+    node: the chosen or nominated node. message: kube-scheduler's message.
+    refused_binding: why the cluster did not carry out a binding.
     gates: scheduling gates of a pod that was not tried.
-    evaluated_nodes: the number that the attempt filtered; 0 if no node was chosen.
+    evaluated_nodes: the number of nodes that the attempt filtered; 0 if no node was chosen.
     """
 
     run: str
@@ -266,7 +267,7 @@ class PodExplanation:
 
     @property
     def offset_ns(self) -> int:
-        """Return the time of the decision from the run's first event on, ns."""
+        """Return the time of the decision since the run's first event, ns."""
         return self.at_ns - self.start_ns
 
     def to_mapping(self) -> dict[str, Any]:
@@ -304,7 +305,7 @@ def scored_node(verdict: scheduler_pb2.NodeVerdict) -> ScoredNode:
 
 
 def runner_up_of(fitting: Sequence[scheduler_pb2.NodeVerdict]) -> RunnerUp | None:
-    """Return the best node after the chosen one, which is first; None without scores."""
+    """Return the best node after the chosen one, which comes first; None without scores."""
     if len(fitting) < 2 or not fitting[0].scores:
         return None
     taken, second = scored_node(fitting[0]), scored_node(fitting[1])
@@ -350,7 +351,7 @@ def refused_nodes(
 
 
 def preemption_of(preemption: scheduler_pb2.PreemptionEvaluation, top: int) -> PreemptionReason:
-    """Read a preemption's evaluation, with its best `top` candidates."""
+    """Convert a preemption's evaluation, with its best `top` candidates."""
     if preemption.disabled:
         return PreemptionReason(disabled=True)
     candidates = [
@@ -373,7 +374,7 @@ def preemption_of(preemption: scheduler_pb2.PreemptionEvaluation, top: int) -> P
 
 
 def _judged_by(candidate: scheduler_pb2.CandidateVerdict) -> tuple[int, int, int, int, int, str]:
-    """Return upstream's criteria in their order; lower is better."""
+    """Return a sort key: upstream's criteria for candidates in their order; lower is better."""
     return (
         candidate.budget_violations,
         candidate.highest_priority,
@@ -414,7 +415,7 @@ def _key(pod: meta_pb2.ObjectReference) -> str:
 def place_in_queue(
     entry: queue_pb2.Entry, queue: queue_pb2.QueueConfig, *, at_ns: int, fits_now: int
 ) -> QueuePlace:
-    """Read a pod's entry in a queue of that configuration: see QueuePlace."""
+    """Convert a pod's entry in a queue with the configuration `queue`; see QueuePlace."""
     unschedulable = entry.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE
     plugins = tuple(dict.fromkeys([*entry.unschedulable_plugins, *entry.pending_plugins]))
     return QueuePlace(
@@ -434,7 +435,7 @@ def place_in_queue(
 
 
 def eviction_of(entry: trace_pb2.Decision, top: int) -> EvictionReason:
-    """Read an `evicted` entry of the log, with the first `top` of the ranking."""
+    """Convert an `evicted` entry of the log, with the first `top` pods of the ranking."""
     evicted = entry.observed.evicted
     return EvictionReason(
         at_ns=entry.time_ns,
@@ -458,7 +459,7 @@ def rejection_of(
     owner: meta_pb2.ObjectReference | None,
     replacement: trace_pb2.Decision | None,
 ) -> RejectionReason:
-    """Read a `rejected` entry of the log, with the entry of the pod that was made in its place."""
+    """Convert a `rejected` entry of the log; `replacement` is the entry of the replacing pod."""
     rejected = entry.observed.rejected
     return RejectionReason(
         at_ns=entry.time_ns,
@@ -484,7 +485,7 @@ def _ranked(place: eviction_pb2.RankedPod) -> PodRank:
 def later_decisions(
     entries: Iterable[trace_pb2.Decision],
 ) -> Iterator[tuple[trace_pb2.Decision, str]]:
-    """Yield entries of a pod that say more than that it was tried, each as a sentence."""
+    """Yield (entry, sentence) for each of a pod's entries that counts as a later decision."""
     for entry in entries:
         what = _later(entry.observed)
         if what:
@@ -508,7 +509,7 @@ def _later(observed: trace_pb2.Observed) -> str:
         case "nominated" if not observed.nominated.node_name:
             return "its nomination was cleared"
         case "invalid_placement" if observed.invalid_placement.found_by == "kubelet":
-            return ""  # its entry `rejected` follows
+            return ""  # the log's entry `rejected` follows
         case "invalid_placement":
             broken = observed.invalid_placement.violations
             return f"its node does not take it: {_broken(broken)}"

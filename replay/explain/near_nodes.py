@@ -1,7 +1,7 @@
-"""On which nodes a waiting pod nearly fitted, whose pods held the room, and what made some.
+"""Finds nodes on which a waiting pod nearly fitted, the pods that used them, and what freed room.
 
-Nodes are judged by cordon, taints, node affinity and requests, as the cluster was at that moment;
-a node that lacks nothing may still have refused the pod for spreading, pod affinity, ports or
+Nodes are judged by cordon, taints, node affinity and requests in the cluster's state at one moment.
+A node that lacks no resource may still have refused the pod for spreading, pod affinity, ports or
 volumes.
 """
 
@@ -23,10 +23,10 @@ HOLDERS = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NearNode:
-    """A node that lacked something; amounts by resource, CPU in thousandths.
+    """A node that lacked a resource; amounts by resource, CPU in thousandths.
 
-    lacks: what was missing. holders: who requested most of that there: a workload or a pod, with
-    what its pods requested of what was missing.
+    lacks: the missing amounts. holders: the workloads or pods that requested most of the missing
+    resources on the node, with these requests.
     """
 
     node: str
@@ -39,9 +39,9 @@ def near_nodes(
 ) -> list[NearNode]:
     """Return the nodes that lacked least for a pod at a moment, the nearest first.
 
-    owners: names of pods by UID, of their workload where they have one. A node lacks as much as the
-    largest share of its allocatable that is missing. Without the pod, or where it waits no more,
-    there are none.
+    Nodes are ordered by the largest missing amount as a share of allocatable. owners: by pod UID,
+    the name of the pod's workload, or of the pod if it has none. Returns no nodes if the pod does
+    not exist or does not wait at the moment.
     """
     state = ClusterState()
     for round_ in run.rounds():
@@ -67,9 +67,9 @@ def near_nodes(
 def changes_before(
     run: RunDirectory, node: str, after_ns: int, until_ns: int, top: int
 ) -> list[str]:
-    """Return what changed on a node after a moment and until another one, the last first.
+    """Return a sentence for each change on a node in (after_ns, until_ns], the latest first.
 
-    That are pods that went or ended there, and the node itself, in a sentence each.
+    Changes are pods of the node that ended or were removed, and changes of the node itself.
     """
     state, changes = ClusterState(), list[str]()
     for round_ in run.rounds():
@@ -95,7 +95,7 @@ def _of_node(change: ObjectChange, node: str, event: scheduler_pb2.Event) -> Ite
 
 
 def _may_take(use: NodeUse, spec: PodSpec) -> bool:
-    """Return whether neither cordon, taints nor node affinity refuse a pod."""
+    """Return whether cordon, taints and node affinity all allow the pod on the node."""
     node = use.node
     if node.unschedulable and not tolerated(CORDON, spec.tolerations):
         return False

@@ -1,8 +1,9 @@
 """Replays a run's rounds to a scheduler, up to one decision.
 
-Many pods can be scheduled at one moment, and each attempt depends on those before it. So each round
-of the decision's moment is sent without popping a pod; then the pods ahead are popped, then one pod
-at a time. Right before the attempt in question, the scheduler evaluates the pod.
+Many pods can be scheduled at one moment, and each attempt depends on the earlier ones. So each
+round of the decision's moment is sent without popping a pod. Then the scheduler pops the pods whose
+attempts the log has before the target's, then one pod at a time. Right before the target's attempt,
+the scheduler evaluates the pod.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from services.rpc.access import PLAIN, ClientTls
 
 _AHEAD = 32
-"""Rounds sent before the first of their answers is read."""
+"""Rounds that are sent before the first response is read."""
 
 DIVERGED = (
     "replaying the run's history does not lead to that decision: was the run made by another "
@@ -38,10 +39,10 @@ DIVERGED = (
 class RerunResult:
     """The result of a replay up to a decision.
 
-    evaluation: every verdict right before the attempt; for a pod that was not tried, at the end.
-    outcome: the attempt's, None without an attempt. waiting: the pod's entry in the queue
-    afterwards, None if it is not pending. fits_now: the number of nodes that fit then. at_ns:
-    the time of `waiting`.
+    evaluation: every verdict right before the attempt; for a pod that was not tried, at the end of
+    the replay. outcome: the outcome of the attempt, None without an attempt. waiting: the pod's
+    entry in the queue at `at_ns`, None if it is not pending. fits_now: the number of nodes that fit
+    at `at_ns`.
     """
 
     evaluation: scheduler_pb2.Evaluation
@@ -75,7 +76,7 @@ class Rerun:
     ) -> RerunResult:
         """Send `rounds` up to the target, from the `checkpoint` on if the scheduler accepts it.
 
-        Raises RunError if they do not lead to the target.
+        Raises RunError if the replay does not reach the target's attempt.
         """
         rounds = self._resumed(iter(rounds), checkpoint)
         instants = (list(instant) for _, instant in groupby(rounds, lambda round_: round_.time_ns))
@@ -110,12 +111,12 @@ class Rerun:
     def _resumed(
         self, rounds: Iterator[scheduler_pb2.Round], checkpoint: Checkpoint | None
     ) -> Iterator[scheduler_pb2.Round]:
-        """Return the rounds after the checkpoint; all where the scheduler does not accept it."""
+        """Return the rounds after the checkpoint; all rounds if the scheduler refuses it."""
         if checkpoint is None:
             return rounds
         try:
             self._scheduler.restore(checkpoint.scheduler())
-        except (BackendError, RunError):  # It is of another version; its bytes were compared.
+        except (BackendError, RunError):  # Another version wrote it; its bytes were verified.
             return rounds
         self._at_ns = checkpoint.at_ns
         return islice(rounds, checkpoint.rounds, None)
@@ -123,7 +124,7 @@ class Rerun:
     def _send_until(
         self, instants: Iterator[list[scheduler_pb2.Round]], at_ns: int
     ) -> deque[scheduler_pb2.Round]:
-        """Send the rounds before a moment and return those of the moment."""
+        """Send the rounds before a moment; return the rounds at the moment."""
         of_moment: deque[scheduler_pb2.Round] = deque()
 
         def before() -> Iterator[scheduler_pb2.Round]:
@@ -139,9 +140,9 @@ class Rerun:
     def _attempt(
         self, rounds: deque[scheduler_pb2.Round], target: ExplainTarget
     ) -> tuple[scheduler_pb2.Evaluation, scheduler_pb2.Outcome]:
-        """Replay a moment's rounds up to the target's attempt; return its verdicts and its outcome.
+        """Replay a moment's rounds up to the target's attempt; return evaluation and outcome.
 
-        Later rounds remain in `rounds`. Raises RunError if the attempt is not made.
+        Later rounds stay in `rounds`. Raises RunError if the scheduler does not make the attempt.
         """
         ahead = target.ahead
         while rounds:
@@ -176,7 +177,7 @@ class Rerun:
         return self._scheduler.receive_outcomes()
 
     def _send_all(self, rounds: Iterable[scheduler_pb2.Round]) -> None:
-        """Send rounds, up to _AHEAD before their answers."""
+        """Send rounds, up to _AHEAD of them before their responses are read."""
         unanswered = 0
         for round_ in rounds:
             self._at_ns = round_.time_ns
@@ -191,7 +192,7 @@ class Rerun:
     def _evaluate(
         self, uid: str, attempt: int, *, top_k: int | None = None
     ) -> service_pb2.EvaluatePodResponse | None:
-        """Return every verdict about a pending pod, None if the pod is not pending."""
+        """Return every verdict about a pending pod; None if the pod is not pending."""
         request = service_pb2.EvaluatePodRequest(attempt=attempt, top_k=top_k)
         request.pod.uid = uid
         try:

@@ -1,4 +1,4 @@
-"""Finds the cluster autoscaler's scale-ups for a pod, and the nodes that they added."""
+"""Finds Cluster Autoscaler's scale-ups for a pod, and the nodes that they added."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from reprieve.trace.v1beta1 import trace_pb2
 
 
 def scale_ups(run: RunDirectory, uid: str) -> Iterator[tuple[trace_pb2.Decision, str]]:
-    """Yield the log's entries about scale-ups for a pod, each as a sentence, in order."""
+    """Yield the log's entries about scale-ups for a pod, each with a sentence, in order."""
     awaited: set[str] = set()
     for entry in run.decisions():
         observed = entry.observed

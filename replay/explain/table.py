@@ -23,7 +23,7 @@ from services.terminal import counted
 
 _LEFT_ALIGNED = frozenset({"NODE", "PLUGIN", "REASON", "EXAMPLES", "POD", "ROLE", "BUDGET"})
 _COUNTED = ("inodesFree", "pid.")
-"""Parts of the names of signals that count objects, not bytes."""
+"""Signals whose names contain one of these count objects, not bytes."""
 _NAMES = 3
 _DECIDED_BY = {
     "only-candidate": "only candidate",
@@ -285,7 +285,7 @@ def _amount(amount: int, signal: str) -> str:
 
 
 def _threshold(text: str) -> str:
-    """Return a threshold for users, from its parts "<signal><<value> grace=.. min_reclaim=.."."""
+    """Format a threshold of the log, "<signal><<value> grace=.. min_reclaim=..", for users."""
     condition, *parts = text.split(" ")
     settings = dict(part.split("=", 1) for part in parts)
     grace = settings.get("grace", "0s")

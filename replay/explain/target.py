@@ -23,8 +23,8 @@ _SHOWN = 5
 class ExplainQuery:
     """A pod by name, "namespace/name" or UID, and one of its attempts; `namespace` "" is any.
 
-    offset_ns, at_ns: the last attempt not after this moment, from the run's first event on or as a
-    time; neither: the run's last. attempt: that attempt, from 1; 0: the one of the moment.
+    offset_ns, at_ns: a moment, since the run's first event or since the Unix epoch; neither: the
+    run's end. attempt: the number of the attempt, from 1; 0: the last attempt up to the moment.
     """
 
     pod: str
@@ -35,7 +35,7 @@ class ExplainQuery:
 
     @property
     def has_moment(self) -> bool:
-        """Return whether the target names a moment."""
+        """Return whether the query names a moment."""
         return self.offset_ns is not None or self.at_ns is not None
 
 
@@ -43,8 +43,8 @@ class ExplainQuery:
 class PodLife:
     """A pod's life in the run's history; times in ns since the Unix epoch.
 
-    created_ns: when the scheduler received it. gates: its scheduling gates from each time on.
-    entries: its decisions in the log.
+    created_ns: when the scheduler received the pod. gates: times from which on the pod had which
+    scheduling gates. entries: the log's decisions about the pod.
     """
 
     uid: str
@@ -67,16 +67,16 @@ class PodLife:
         return past[-1] if past else ()
 
     def eviction_until(self, until_ns: int | None) -> trace_pb2.Decision | None:
-        """Return the entry of the pod's eviction, None if it was not evicted until then."""
+        """Return the entry of the pod's eviction up to `until_ns`; None if it was not evicted."""
         return self._first("evicted", until_ns)
 
     def rejection_until(self, until_ns: int | None) -> trace_pb2.Decision | None:
-        """Return the entry of its kubelet's rejection, None if it was not rejected until then."""
+        """Return the entry of a kubelet's rejection up to `until_ns`; None if it was admitted."""
         return self._first("rejected", until_ns)
 
     @property
     def owner(self) -> meta_pb2.ObjectReference | None:
-        """Return the object for which a controller made the pod, None for another pod."""
+        """Return the object whose controller created the pod; None for a bare pod."""
         created = self._first("created", None)
         return created.observed.created.owner if created is not None else None
 
@@ -96,11 +96,12 @@ class PodLife:
 class ExplainTarget:
     """The attempt to explain, and the time until which the run is replayed.
 
-    entry: the attempt's, None if the pod was not tried. ahead: attempts that the log has before
-    it at the same moment. until_ns: the moment at which the pod's place in the queue is looked up;
-    None: right after the attempt. eviction, rejection: of the pod by a kubelet, up to the moment of
-    the query, None without one. cost_ns: how long before its entry the attempt was decided, where
-    cycles and bindings cost time; `ahead` is 0 then.
+    entry: the log's entry of the attempt, None if the pod was not tried. ahead: the number of
+    attempts that the log has before this entry at the same moment. until_ns: the moment at which
+    the pod's place in the queue is looked up; None: right after the attempt. eviction, rejection:
+    the entries of a kubelet's eviction or rejection of the pod up to the moment of the query; None
+    if there is none. cost_ns: the time from the decision to its entry, if cycles and bindings cost
+    time; then `ahead` is 0.
     """
 
     life: PodLife
@@ -114,7 +115,7 @@ class ExplainTarget:
 
     @property
     def from_ns(self) -> int:
-        """Return the moment from which on the run's rounds must be sent one by one."""
+        """Return the moment from which the run's rounds must be sent one by one."""
         if self.entry is not None:
             return self.entry.time_ns - self.cost_ns
         return self.start_ns if self.until_ns is None else self.until_ns
@@ -126,7 +127,7 @@ class ExplainTarget:
 
 
 def attempt_of(entry: trace_pb2.Decision) -> int:
-    """Return the number of the attempt that an entry ends, 0 for any other entry."""
+    """Return the number of the attempt that an entry ends; 0 for an entry that ends none."""
     observed = entry.observed
     return observed.scheduled.attempts or observed.failed_scheduling.attempts
 
@@ -167,7 +168,7 @@ def find_target(run: RunDirectory, query: ExplainQuery) -> ExplainTarget:
 def pods_named(run: RunDirectory, pod: str, namespace: str) -> Sequence[PodLife]:
     """Return the lives of a pod, by name, "namespace/name" or UID; `namespace` "" is any.
 
-    Raises RunError without one, and where several namespaces have the name.
+    Raises RunError if no pod has the name, and if pods of several namespaces have it.
     """
     return _named(pod, namespace, _lives(run)[2])
 
@@ -175,7 +176,7 @@ def pods_named(run: RunDirectory, pod: str, namespace: str) -> Sequence[PodLife]
 def _lives(run: RunDirectory) -> tuple[int, int, dict[str, PodLife]]:
     """Return the times of the history's start and end, and every pod in it by UID.
 
-    Patches are skipped: no field that is read here changes in them.
+    Patches are skipped, because they change no field that PodLife has.
     """
     start_ns: int | None = None
     end_ns = 0
@@ -252,7 +253,7 @@ def _unknown(pod: str, namespace: str, lives: Iterable[PodLife]) -> str:
 
 
 def _read_entries(run: RunDirectory, life: PodLife) -> dict[int, int]:
-    """Read a pod's entries; return how many attempts each has before it at its moment."""
+    """Read a pod's entries; return, for each, the number of earlier attempts at its moment."""
     ahead: dict[int, int] = {}
     for entry, before in run.entries(life.uid):
         life.entries.append(entry)

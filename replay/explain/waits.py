@@ -1,12 +1,12 @@
 """Splits the time that pods waited for a node into parts, and names the cause of each part.
 
-A wait begins with the pod, or when its last scheduling gate goes, and ends with its binding, with
-its own end, or with the run's. Up to the first attempt the pod waits for its turn; from each
-attempt that bound nothing up to the next one it waits for what that attempt lacked. So the parts of
-a wait follow each other without a gap, and add up to it exactly.
+A wait begins when the pod is created or its last scheduling gate is removed. It ends with the pod's
+binding, the pod's end, or the run's end. Before the first attempt, the pod waits for its turn;
+after each failed attempt, it waits for whatever that attempt lacked. So the parts of a wait follow
+each other without a gap, and their sum is exactly the wait.
 
-A refused pod waits for an event that may help, and possibly for the end of its back-off after that;
-a run does not record which event that was, so both are one part.
+A refused pod waits for an event that may help, and then perhaps for the end of its backoff; a run
+does not record which event that was, so both form one part.
 """
 
 from __future__ import annotations
@@ -98,11 +98,11 @@ ORDER BY total_ns DESC, key, message
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitPart:
-    """A part of a wait, from an attempt on; `attempts` are those with the same cause.
+    """A part of a wait: consecutive `attempts` with the same cause, and the time after them.
 
-    cause: what the pod waited for, in a few words. details: all reasons of the first of them, each
-    with the number of nodes that it refused (0: the pod on all of them); or the node where victims
-    end or are to be deleted, with their number.
+    cause: what the pod waited for, in a few words. details: all reasons of the first attempt, each
+    with the number of nodes refused for it (0: for the pod as a whole); or the node where victims
+    terminate or are to be deleted, with their number.
     """
 
     from_ns: int
@@ -119,10 +119,10 @@ class WaitPart:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodWait:
-    """The wait of one pod; `parts` follow each other and add up to it.
+    """The wait of one pod, divided into consecutive `parts`.
 
-    node: where it was bound, "" where it was not. lasts: it still waits at the run's end. tried_ns:
-    when the last attempt failed.
+    node: the node to which the pod was bound, "" if it was not. lasts: whether the pod still waits
+    at the run's end. tried_ns: when the last attempt failed.
     """
 
     key: str
@@ -166,9 +166,9 @@ class WorkloadWait:
 class Waits:
     """Some pods' waits, in the order of their beginnings.
 
-    near: of a single pod, the nodes on which it nearly fitted at `near_ns`: when the longest part
-    of its wait began that followed a refusal. changes: what changed on its node after its last
-    failed attempt, and before it was bound there, the last first.
+    near: for a single pod, the nodes on which it nearly fitted at `near_ns`, the beginning of the
+    longest part of its wait that followed a refusal. changes: sentences about changes on the pod's
+    node between its last failed attempt and its binding, the latest first.
     """
 
     run: str
@@ -239,10 +239,10 @@ class Waits:
 def waits_of(run: RunDirectory, named: str, namespace: str = "", top: int = 5) -> Waits:
     """Return the waits of a pod by name, "namespace/name" or UID, or of the pods of KIND/NAME.
 
-    A workload is one where a kind of the run's workloads stands before the name, as in
-    deployment/web. Pods that had the name one after the other have a wait each; `namespace` "" is
-    any. `top`: how many nodes are shown on which a single pod nearly fitted. Raises RunError for
-    what no pod of the run is.
+    A name with the kind of a workload before it, as in deployment/web, selects the pods of that
+    workload. If several pods had the name one after the other, each has a wait. `namespace` "" is
+    any. `top`: the number of nodes to list on which a single pod nearly fitted. Raises RunError if
+    no pod of the run matches.
     """
     head, _, rest = named.partition("/")
     with RunTables(run) as tables:
@@ -342,8 +342,8 @@ def cause_of(
 ) -> tuple[str, tuple[tuple[str, int], ...]]:
     """Return what a pod waits for after an attempt, and all reasons with their numbers of nodes.
 
-    `runs`: the deletions of its preemption have not reached the API server yet. After a refusal
-    those are the reasons which refused at least half as many nodes as the first one.
+    `runs`: the deletions of its preemption have not reached the API server yet. After a refusal,
+    the pod waits for the reasons that refused at least half as many nodes as the first reason.
     """
     if is_untried:
         return UNTRIED, ()
@@ -362,9 +362,9 @@ def cause_of(
 
 
 def _merged(parts: Iterable[WaitPart]) -> Iterator[WaitPart]:
-    """Yield the parts, those that follow each other with equal causes as one.
+    """Yield the parts, with consecutive parts of equal causes merged into one.
 
-    One without a length is left out: an attempt that is followed by another one at its instant.
+    A part without a length is dropped: another attempt followed at the same instant.
     """
     last: WaitPart | None = None
     for part in parts:
@@ -384,9 +384,9 @@ def _merged(parts: Iterable[WaitPart]) -> Iterator[WaitPart]:
 def workloads_that_waited(
     rows: Callable[[str, Mapping[str, object]], Iterable[Row]], end_ns: int, limit: int
 ) -> list[WorkloadWait]:
-    """Return the workloads whose pods waited most in all, with the time by cause.
+    """Return up to `limit` workloads with the longest total wait of their pods.
 
-    `rows` returns the rows of a query of the run's tables; the run ends at `end_ns`.
+    `rows` runs a query on the run's tables; the run ends at `end_ns`.
     """
     waits: dict[str, WorkloadWait] = {}
     values = {"end": end_ns, "limit": limit}

@@ -1,4 +1,4 @@
-"""Prints what pods waited for: of one pod part by part, of several pods the longest waits."""
+"""Prints what pods waited for: every part for one pod, the longest waits for several pods."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NANO_PER_MILLI = 1_000_000
 
 
 def print_waits(waits: Waits, console: Console, top: int) -> None:
-    """Print some pods' waits, at most `top` parts or pods, and all time by cause."""
+    """Print some pods' waits, at most `top` parts or pods, and the total time by cause."""
     if len(waits.pods) == 1:
         _print_pod(waits.pods[0], waits.start_ns, console, top)
         _print_near(waits, console)
@@ -124,7 +124,7 @@ def _numbers(attempts: Sequence[int]) -> str:
 
 
 def _found(part: WaitPart) -> str:
-    """Return the reasons of the first attempt of a part, each with its number of nodes."""
+    """Return the details of a part as a text: the first attempt's reasons with their nodes."""
     if part.cause in {ROOM, DELETIONS}:
         ((node, victims),) = part.details
         return f"{counted(victims, 'victim')} on {node}"

@@ -1,9 +1,9 @@
 """Named workloads: the bundled four tiers, and one that resembles the OpenB data set.
 
-"openb-like" has 1,213 nodes and 7,064 pods, which are all created at once. Its sizes only resemble
-the public figures of the data set: cores and memory, requests of three fifths of the cores, and a
-few pods of almost a node's size at the end, for which no empty node is left. It is for benchmarks:
-no pod is preempted, and no pod ends.
+"openb-like" has 1,213 nodes and 7,064 pods, which are all created at once. Its totals resemble the
+published figures of the data set: cores and memory, requests of three fifths of the cores, and at
+the end a few pods of almost a node's size, for which no empty node is left. It is meant for
+benchmarks: no pod is preempted, and no pod ends.
 """
 
 from __future__ import annotations
@@ -68,7 +68,10 @@ def openb_like(seed: int = 1) -> Iterator[Record]:
 
 
 def _shapes(draw: KeyedRandom) -> list[tuple[Pod, int]]:
-    """Return the templates with their weights; the huge ones come first and have weight 0."""
+    """Return the pod templates with their weights; huge pods come first, with weight 0.
+
+    Weight 0 excludes them from the draw.
+    """
     result = [(pod_template(cpu, memory, labels={}), 0) for (cpu, memory), _ in _HUGE]
     for number in range(SHAPES - len(_HUGE)):
         (cpu_milli, memory_mib), weight = _SIZES[number % len(_SIZES)]

@@ -1,7 +1,7 @@
 """A workload with four tiers of priority: nodes, bare pods, Deployments, budgets and usage.
 
-At the peak, pods request more than the nodes' allocatable, so that higher tiers preempt lower ones;
-some pods use more memory than they request, so that nodes come under pressure.
+At the peak, pods request more than the nodes' allocatable, so higher tiers preempt lower ones. Some
+pods use more memory than they request, so nodes come under pressure.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class _Workload:
                 yield from self._deployment(at_ns, index)
 
     def _split_replicas(self) -> list[int]:
-        """Return the replicas of each Deployment, in all about a quarter of the pods."""
+        """Return the replicas of each Deployment; together they are about a quarter of the pods."""
         count, pods = self._options.deployments, self._options.pods
         mean = max(1, pods // (4 * count)) if count else 0
         result, pods_left = [], pods
@@ -104,7 +104,7 @@ class _Workload:
             yield self._numbering.record(0, usage=self._usage(shape))
 
     def _usage(self, shape: _Shape) -> trace_pb2.UsageProfile:
-        """Return the usage of a shape's pods; leaky ones later use more than they request."""
+        """Return the usage of a shape's pods; a leaky shape later uses more than it requests."""
         profile = trace_pb2.UsageProfile(id=shape.id, template_id=shape.id)
         percent = self._draw.between(55, 90, "memory", shape.id)
         memory_bytes = shape.memory_mib * MIB * percent // 100
@@ -120,9 +120,9 @@ class _Workload:
         return profile
 
     def _budget(self, index: int) -> KubernetesObject:
-        """Return a budget: by turns for a Deployment, and for bare pods of a tier and a group.
+        """Return a budget, alternately for a Deployment and for the bare pods of a tier and group.
 
-        The latter allows no disruption before the peak and few at the peak.
+        A budget of bare pods allows no disruption before the peak, and few at the peak.
         """
         budget = PodDisruptionBudget()
         budget.metadata.namespace = NAMESPACE
@@ -145,7 +145,7 @@ class _Workload:
         return KubernetesObject(pod_disruption_budget=budget)
 
     def _at_peak(self, tier: Tier) -> int:
-        """Return the expected number of a tier's and group's bare pods at the peak."""
+        """Return the expected number of bare pods of a tier in one group at the peak."""
         options = self._options
         pods = (options.pods - sum(self._replicas)) * tier.weight
         shares = _GROUPS * sum(tier.weight for tier in TIERS)
@@ -165,7 +165,7 @@ class _Workload:
         return create
 
     def _deployment(self, at_ns: int, index: int) -> Iterator[trace_pb2.Record]:
-        """Yield the lives of a Deployment's pods, and then the Deployment."""
+        """Yield the lifetimes of a Deployment's pods, then the Deployment."""
         name, replicas = _deployment_name(index), self._replicas[index]
         uid = object_uid("Deployment", NAMESPACE, name)
         shape = self._shape("deployment", index)
@@ -271,10 +271,10 @@ _GUARDED = TIERS[:3]
 class GenerateOptions:
     """The options of a workload with four tiers of priority; times are ns.
 
-    `pods` is the number of the replicas of `deployments` and of bare pods together. Pods are
-    created within `window_ns`; a bare pod runs for `service_ns` on average. `budgets` is the number
-    of PodDisruptionBudgets. `leaky_percent` of the shapes use more memory than they request after a
-    while.
+    `pods` is the number of all pods: bare pods and the replicas of `deployments`. Pods are created
+    within `window_ns`; a bare pod runs for `service_ns` on average. `budgets` is the number of
+    PodDisruptionBudgets. Pods of `leaky_percent` of the shapes use more memory than they request
+    after a while.
     """
 
     seed: int = 1
@@ -288,7 +288,7 @@ class GenerateOptions:
     leaky_percent: int = 10
 
     def as_text(self) -> dict[str, str]:
-        """Return all options, as a header keeps them."""
+        """Return all options as texts, for the header of the trace."""
         return {name: str(getattr(self, name)) for name in self.__dataclass_fields__}
 
 

@@ -1,4 +1,4 @@
-"""The page of two runs compared: inputs, first different decision, pods, figures, time series."""
+"""The page that compares two runs: inputs, first different decision, pods, figures, time series."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _SHOWN = {
     "empty_node_hours": "empty node-hours",
     "cost": "cost",
 }
-"""The figures at the top of the page, with their names there."""
+"""The figures at the top of the page, with their labels."""
 _GROUPS_MAX = 40
 _GROUPS = f"""
 SELECT node_group FROM nodes WHERE node_group IS NOT NULL GROUP BY node_group
@@ -71,7 +71,7 @@ def compared_page(compared: Compared) -> str:
 
 
 def compared_sections(compared: Compared) -> list[ReportSection]:
-    """Return the sections. The tables of both runs are built first where they are missing.
+    """Return the sections. Missing tables of either run are built first.
 
     Raises RunError if a run cannot be read.
     """
@@ -245,7 +245,7 @@ def _node(pod: PodFacts | None) -> str:
 
 
 class Sides(dict[str, ReportTables]):
-    """The tables of A and B, by these names, with a common axis of time."""
+    """The tables of the runs "A" and "B", with a common time axis."""
 
     @property
     def end_s(self) -> float:
@@ -327,7 +327,7 @@ def _nodes(sides: Sides) -> ReportSection:
 
 
 def _counted(sides: Sides, deltas: Mapping[str, str]) -> tuple[dict[str, Option], list[list[Cell]]]:
-    """Return the charts of counts in both runs, and the rows of their table."""
+    """Return the charts of counts over time in both runs, and the rows of the table beside them."""
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
     for name, sql in deltas.items():
@@ -339,7 +339,7 @@ def _counted(sides: Sides, deltas: Mapping[str, str]) -> tuple[dict[str, Option]
 
 
 def _values(source: ReportTables, deltas: str, kind: str) -> Sequence[float]:
-    """Return the means or the peaks of the only name in `deltas`, () without it."""
+    """Return the means or the peaks of the only name in `deltas`; () if it has no rows."""
     for steps in stepped(source, deltas).values():
         values: list[float] = getattr(steps, kind)
         return values
@@ -360,7 +360,7 @@ def _chart(
 def _rows(
     sides: Sides, values_by_side: Mapping[str, Sequence[float]], what: str
 ) -> Iterator[list[Cell]]:
-    """Yield both runs' values at moments of the common axis; None after a run's end."""
+    """Yield both runs' values at moments of the common time axis; None after a run's end."""
     for step in range(_ROWS):
         at_s = step * sides.end_s / _ROWS
         cells: list[Cell] = [what, durations.simulated(round(at_s * 1e9))]

@@ -120,7 +120,7 @@ def _merged(flows: Counter[tuple[str, str]]) -> Counter[tuple[str, str]]:
 
 
 def _sankey(flows: Counter[tuple[str, str]]) -> Option:
-    """Return the graph; a prefix that is not shown keeps the names of the two sides apart."""
+    """Return the graph; a hidden prefix distinguishes equal names on the two sides."""
     preemptors = dict.fromkeys(f"<{preemptor}" for preemptor, _ in flows)
     right = dict.fromkeys(f">{victim}" for _, victim in flows)
     return {
@@ -203,7 +203,7 @@ def _signal_name(signal: str, thresholds: list[str]) -> str:
 
 
 def loops(source: ReportTables) -> ReportSection:
-    """Return the eviction loops, and when each evicted."""
+    """Return the eviction loops and the times of their evictions."""
     follower = EvictionLoops()
     times: dict[tuple[str, str], list[float]] = {}
     for at_ns, uid, owner, signal, node_name in source.rows(_EVICTED_OWNED):
@@ -242,7 +242,7 @@ def loops(source: ReportTables) -> ReportSection:
 
 
 def oom_kills(source: ReportTables) -> ReportSection:
-    """Return OOM kills over time by whose limit was reached, and by controller and container."""
+    """Return OOM kills over time by the kind of limit, and by controller and container."""
     width = source.end_s * 1e9 / _BARS
     bars: dict[str, list[int]] = {}
     places = {"start": source.start_ns, "width": width, "bars": _BARS}

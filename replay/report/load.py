@@ -56,7 +56,7 @@ GROUP BY resource
 ORDER BY resource NOT IN ('cpu', 'memory'), resource = 'pods', pods DESC, resource LIMIT {limit}
 """
 _FIRST_NS = 1_000_000
-"""Shorter waits are drawn here, since a logarithmic axis has no 0."""
+"""Shorter waits are drawn at this value, because a logarithmic axis has no 0."""
 _PER_DECADE = 12
 
 _WAITS = f"""
@@ -86,7 +86,7 @@ _ROW_PX = 34
 
 
 def utilisation(source: ReportTables) -> ReportSection:
-    """Return the requests of bound pods for each resource, as a share of allocatable."""
+    """Return the section with the requests of bound pods as a percentage of allocatable."""
     resources = source.rows(RESOURCES.format(limit=_RESOURCES_MAX))
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
@@ -119,7 +119,7 @@ def utilisation(source: ReportTables) -> ReportSection:
 
 
 def pending(source: ReportTables) -> ReportSection:
-    """Return how many pods have no node, by priority."""
+    """Return the section with the number of pods without a node, by priority."""
     by_priority_ = stepped(source, PENDING)
     peaks = {name: steps.peaks for name, steps in by_priority_.items()}
     series = [line(_label(name), points(source, peaks[name])) for name in by_priority(peaks)]
@@ -138,7 +138,7 @@ def pending(source: ReportTables) -> ReportSection:
 
 
 def by_priority(names: Mapping[str, object]) -> list[str]:
-    """Return names of priorities, the highest first, OTHER last."""
+    """Sort names of priorities, the highest first, OTHER last."""
     return sorted(names, key=lambda name: (name == OTHER, -int(name) if name != OTHER else 0))
 
 
@@ -158,7 +158,7 @@ def _rows(
 
 
 def waiting(source: ReportTables) -> ReportSection:
-    """Return the distribution of waiting times until the binding, by priority."""
+    """Return the section with the distribution of waits until the binding, by priority."""
     counts: dict[str, list[tuple[int, int]]] = {}
     for name, bucket, pods in source.rows(_WAITS):
         counts.setdefault(name, []).append((bucket, pods))
@@ -227,7 +227,7 @@ def _simulated(values: Sequence[int | None]) -> list[Cell]:
 
 
 def latencies(source: ReportTables) -> ReportSection:
-    """Return the wall time of each step."""
+    """Return the section with the wall time of each step."""
     steps = list(source.rows(_LATENCIES))
     shown = list(reversed(steps))
     series = [

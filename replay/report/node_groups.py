@@ -1,4 +1,4 @@
-"""The nodes of each node group over time, where an autoscaler scales them."""
+"""The nodes of each node group over time, if an autoscaler scales node groups."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ FROM nodes WHERE node_group IS NOT NULL GROUP BY node_group ORDER BY node_group
 def node_groups(source: ReportTables) -> ReportSection:
     """Return a chart of each group's node count, and a table of the groups.
 
-    A group's row has its nodes at the start and at the end, scale-ups, and node-hours.
+    A group's row has its number of nodes at the start and at the end, scale-ups, and node-hours.
     """
     steps = stepped(source, NODES)
     series = [

@@ -1,4 +1,4 @@
-"""Nodes over time: what ran on each, what was free, and why waiting pods could not use it."""
+"""Nodes over time: their pods, free capacity, and why waiting pods could not use that capacity."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NODES_MAX = 40
 PODS_MAX = 200
 _ROWS_PER_NODE = 50
 _LANES_MIN = 7
-"""Lowest number of rows, so that the bars of a node with few pods are not too high."""
+"""Minimum number of rows; with fewer, the bars of a node with few pods would be too high."""
 _ENDINGS = (
     "Running",
     "Succeeded",
@@ -61,7 +61,7 @@ _Interval = tuple[str, int, float, float, str, str]
 
 
 def node_timeline(source: ReportTables) -> ReportSection:
-    """Return the pods over time of the nodes with most displaced pods."""
+    """Return the section with the pods over time on the nodes with the most displaced pods."""
     nodes: dict[str, list[_Interval]] = {}
     counts: dict[str, int] = {}
     for node, pods, pod, priority, from_ns, to_ns, ending, why in source.rows(
@@ -180,7 +180,7 @@ _NO_POD = "no pod waits"
 
 
 def fragmentation(source: ReportTables) -> ReportSection:
-    """Return the free capacity while pods waited, by why they could not use it."""
+    """Return the section with free capacity while pods waited, by why they could not use it."""
     points: dict[str, dict[int, dict[str, float]]] = {}
     for resource, reason, at_ns, share in source.rows(_FREE, {"limit": _RESOURCES_MAX}):
         at = points.setdefault(resource, {}).setdefault(at_ns, {})
@@ -227,7 +227,7 @@ def _part(shares: dict[str, float], name: str, kept: list[str]) -> float:
 
 
 def reasons(source: ReportTables) -> ReportSection:
-    """Return the reasons that refused most attempts."""
+    """Return the section with the most frequent reasons of failed attempts."""
     attempts: Counter[str] = Counter()
     nodes_left: Counter[str] = Counter()
     for message, tried, pods in source.rows(_MESSAGES):
@@ -269,9 +269,9 @@ def reasons(source: ReportTables) -> ReportSection:
 
 
 def refusals(message: str) -> list[str]:
-    """Return the reasons in a FitError's message, each once; any other message is itself a reason.
+    """Return the distinct reasons in a FitError's message; any other message is one reason.
 
-    Parts on preemption and resource claims are left out.
+    Parts about preemption and resource claims are left out.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, FitError.Error.
     """
     reasons = counted_reasons(message.partition(PREEMPTION_MARK)[0])

@@ -1,4 +1,4 @@
-"""Notes: what a run did not simulate, refused or guessed."""
+"""Notes: what a run could not simulate, rejected, or had to assume."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ SECTIONS = (
 
 
 def page(head: ReportHead, sections: Iterable[ReportSection]) -> str:
-    """Return the page; the data of its sections is JSON that markup in it cannot break."""
+    """Return the page; the sections' data is JSON, escaped so that no text can end its script."""
     sections = list(sections)
     charts = {
         section.key: {"title": section.title, "charts": section.charts}
@@ -96,7 +96,7 @@ def _asset(*names: str) -> str:
 
 
 def _inlined(mapping: Mapping[str, object]) -> str:
-    """Return JSON for a script element, in which no "<" can end the element."""
+    """Return JSON for a script element, with "<" escaped so that no text can end the element."""
     return orjson.dumps(mapping).decode().replace("<", "\\u003c")
 
 
@@ -154,7 +154,7 @@ def _table(section: ReportSection) -> str:
 
 
 def _alignment(cells: Iterable[Cell]) -> str:
-    """Return the attribute of a heading: above numbers, it is aligned as they are."""
+    """Return the alignment attribute of a column's heading: right if the cells are numbers."""
     first = next((cell for cell in cells if cell is not None), None)
     return ' class="number"' if isinstance(first, int | float) else ""
 
@@ -167,13 +167,13 @@ def _cell(cell: Cell) -> str:
 
 
 def _text(text: str) -> str:
-    """Return a text for the page, in one line and without control characters."""
+    """Return a text escaped for the page, in one line and without control characters."""
     return escape(one_line(text))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportHead:
-    """The top of the page: what it is, its title, and `facts` and `described` as (name, text)."""
+    """The top of the page: kind, title, and `facts` and `described` as (name, text) pairs."""
 
     kind: str = "report of a replay"
     title: str
@@ -182,7 +182,7 @@ class ReportHead:
 
 
 def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHead:
-    """Return the top of the page; `name` is the run's."""
+    """Return the top of the page; `name` is the name of the run."""
     counts = {name: _count(source, FIGURES[name].sql) for name in _COUNTED}
     traces = [PurePath(trace.path).name for trace in manifest.traces]
     shown = ", ".join(traces[:3]) + (f" and {len(traces) - 3} more" if len(traces) > 3 else "")
@@ -225,7 +225,7 @@ def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHe
 
 
 def _ended(manifest: Manifest) -> str:
-    """Return the end of a sentence: when the run ended, from ReplayEnd's text in its manifest."""
+    """Return the part of a sentence that says when the run ended, by its manifest's ReplayEnd."""
     if not manifest.finished:
         return "early"
     if manifest.end == "finished":
@@ -240,8 +240,8 @@ def _count(source: ReportTables, sql: str) -> int:
 def write_report(run: RunDirectory, path: Path | None = None) -> Path:
     """Write a run's report and return its path; None: report.html in the run directory.
 
-    The run's tables are built first where they are missing. Raises RunError if the report cannot
-    be written; a former report is left then.
+    Missing tables are built first. Raises RunError if the report cannot be written, and then leaves
+    a former report as it was.
     """
     place = path or run.path / REPORT
     with RunTables(run) as tables:
@@ -254,7 +254,7 @@ def write_report(run: RunDirectory, path: Path | None = None) -> Path:
 
 
 def write_page(path: Path, text: str) -> Path:
-    """Write a page as a whole and return its path. Raises RunError or OutputError."""
+    """Replace a page atomically and return its path. Raises RunError or OutputError."""
     try:
         write_file(path, text.encode())
     except OSError as error:

@@ -1,7 +1,8 @@
 """The parts of a section of the report: charts, a table, and queries of the run's tables.
 
-Charts are options of Apache ECharts as plain JSON. A text that begins with "@" names a formatter of
-assets/page.js: "@duration" for simulated seconds, "@wall" for ns, "@percent", "@count".
+A chart is an options object of Apache ECharts as plain JSON. A text that begins with "@" names a
+formatter in assets/page.js: "@duration" for simulated seconds, "@wall" for ns, "@percent",
+"@count".
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from services.terminal import one_line
 Option = dict[str, Any]
 Cell = str | int | float | None
 GROUPS_MAX = 8
-"""Series in one chart; the smaller ones are merged as OTHER."""
+"""Limit for the series in one chart; smaller series are merged as OTHER."""
 OTHER = "other"
 BUCKETS = 240
-"""Intervals of a chart over time."""
+"""Number of intervals of a chart over time."""
 _STEPS = f"""
 WITH deltas AS ({{deltas}}),
 ranked AS (
@@ -64,13 +65,13 @@ QUALIFY i < {BUCKETS} ORDER BY name, i
 class ReportSection:
     """A section of the page.
 
-    key: its name in the page. note: what it shows and how to read it, a sentence or two.
-    charts: an option for each choice, such as a node; a single chart has the key "".
-    choice: the choice's label, such as "Node". empty: the text where there are no charts; of a
-    section that is a table alone (tabular), where it has no rows. search: the label of a field that
-    filters the rows; "" for no field.
-    columns, rows: the table; left_out: what the table does not hold.
-    height: of the chart, CSS pixels. wide: whether it has the page's whole width.
+    key: its name in the page. note: one or two sentences: what it shows and how to read it.
+    charts: a chart for each item that the reader can choose, such as a node; a single chart has the
+    key "". choice: the label of the selection, such as "Node". tabular: whether the section has a
+    table and no charts. empty: the text shown without charts; in a tabular section, without rows.
+    search: the label of a field that filters the rows; "" for no field.
+    columns, rows: the table. left_out: a note about rows that the table leaves out.
+    height: of the chart, CSS pixels. wide: whether the section has the page's whole width.
     """
 
     key: str
@@ -97,7 +98,7 @@ _INTERVALS_S = (
 
 
 def grid(*, right: int = 16, bottom: int = 8) -> Option:
-    """Return a chart's margins, CSS pixels; they do not include the axes' labels."""
+    """Return a chart's margins, CSS pixels, without the space for the axes' labels."""
     return {"left": 8, "right": right, "top": 40, "bottom": bottom, "containLabel": True}
 
 
@@ -114,7 +115,7 @@ def time_axis(end_s: float) -> Option:
 
 
 def _interval_s(end_s: float) -> float:
-    """Return a round duration, at most _TICKS of which make up the run."""
+    """Return a round duration that divides the run into at most _TICKS intervals."""
     for interval_s in _INTERVALS_S:
         if interval_s * _TICKS >= end_s:
             return interval_s
@@ -167,19 +168,19 @@ class ReportTables:
 
     @property
     def end_s(self) -> float:
-        """Return the run's length in simulated seconds; never 0, so that axes have a length."""
+        """Return the run's length in simulated seconds; never 0, because axes need a length."""
         return max(1, self.end_ns - self.start_ns) / 1e9
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[Row]:
-        """Return the rows of a SELECT; all are read, so that another SELECT may follow.
+        """Return the rows of a SELECT; all rows are fetched, so another SELECT may follow.
 
-        Control characters in texts are escaped, as on a terminal: they reach no cell and no chart.
+        Control characters in texts are escaped, as on a terminal, so no cell or chart has any.
         """
         rows = self.tables.select(sql, parameters).rows()
         return iter([tuple(map(_escaped, row)) for row in rows])
 
     def seconds(self, at_ns: int) -> float:
-        """Return simulated seconds since the beginning."""
+        """Return simulated seconds since the run's beginning."""
         return round((at_ns - self.start_ns) / 1e9, 3)
 
 
@@ -201,7 +202,7 @@ def open_source(tables: RunTables) -> ReportTables:
 
 @dataclass(slots=True)
 class BucketedValue:
-    """A value in each interval: the mean weighted by time, and the peak; both exact.
+    """A value in each interval of a chart: the time-weighted mean and the peak; both exact.
 
     A peak is the largest value at the end of an instant.
     """
@@ -216,14 +217,14 @@ def bucket_s(source: ReportTables) -> float:
 
 
 def points(source: ReportTables, values: Sequence[float]) -> list[list[float]]:
-    """Return the points of a step line from a value of each interval."""
+    """Return the points of a step line from one value for each interval."""
     width = bucket_s(source)
     drawn = [[round(place * width, 3), value] for place, value in enumerate(values)]
     return [*drawn, [round(source.end_s, 3), values[-1]]]
 
 
 def percentages(used: Sequence[float], have: Sequence[float]) -> list[float]:
-    """Return each amount used as a percentage of what there is, 0 if there is nothing."""
+    """Return each used amount as a percentage of the available amount; 0 if none is available."""
     return [round(100 * u / h, 2) if h else 0.0 for u, h in zip(used, have, strict=False)]
 
 

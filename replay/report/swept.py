@@ -1,4 +1,4 @@
-"""The page of a sweep: the grid, and each figure over each parameter."""
+"""The page of a sweep: its grid, and charts of each figure over each parameter."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Place = tuple[tuple[str, str], ...]
 
 
 def sweep_page(name: str, rows: Sequence[SweepRow], shown: Sequence[str]) -> str:
-    """Return the page of a sweep; `shown` are the figures of the grid, which has at least a row.
+    """Return the page of a sweep; `shown` lists the figures in the grid, which has at least a row.
 
-    Charts have all figures. Names of files and folders are not links.
+    The charts show all figures. Names of files and folders are not links.
     """
     figures = list(dict.fromkeys([*shown, *(figure for row in rows for figure in row.figures)]))
     axes = [axis for axis, _ in rows[0].place]
@@ -57,7 +57,7 @@ def _grid(rows: Sequence[SweepRow], shown: Sequence[str]) -> ReportSection:
 
 
 def _over(index: int, axis: str, rows: Sequence[SweepRow], figures: Sequence[str]) -> ReportSection:
-    """Return each figure over one axis, with a line for each place on the others."""
+    """Return a chart of each figure over one axis, with a line for each value of the other axes."""
     values = list(dict.fromkeys(row.place[index][1] for row in rows))
     baseline_values = {row.place[index][1] for row in rows if row.is_baseline}
     labels = [f"{label} (baseline)" if label in baseline_values else label for label in values]

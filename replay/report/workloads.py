@@ -1,4 +1,4 @@
-"""The workloads that were not whole all the time, and those whose pods waited most, as tables."""
+"""Tables of workloads that lacked ready pods at times, and of those whose pods waited most."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FROM workloads WHERE below_times > 0 OR ready < desired ORDER BY place
 
 
 def workloads(source: ReportTables) -> ReportSection:
-    """Return the verdict on each workload that was not whole all the time."""
+    """Return the verdict on each workload that had too few ready pods at some time."""
     rows: list[list[Cell]] = []
     hidden = 0
     for name, ready, desired, least, of, budgets, refused, *times in source.rows(_WORKLOADS):
@@ -54,7 +54,7 @@ def workloads(source: ReportTables) -> ReportSection:
 
 
 def waits(source: ReportTables) -> ReportSection:
-    """Return the workloads whose pods waited most for nodes, and for what."""
+    """Return the workloads whose pods waited most for nodes, with the causes."""
     waited = workloads_that_waited(source.rows, source.end_ns, _WAITING_MAX)
     rows: list[list[Cell]] = []
     for workload in waited:
@@ -77,7 +77,7 @@ def waits(source: ReportTables) -> ReportSection:
 
 
 def _text(source: ReportTables, times: int, total: int, longest_from: int, longest: int) -> str:
-    """Return a row's times below a number of pods, ns, for users."""
+    """Return a text for `times` periods below a number of pods; the other arguments are in ns."""
     shortfall = Shortfall(
         times=times,
         total_ns=total,
