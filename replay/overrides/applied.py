@@ -1,8 +1,8 @@
-"""`--apply`: manifests that are applied to the trace's objects at a time, as `kubectl apply` does.
+"""`--apply`: applies manifests to the trace's objects at a given time, as `kubectl apply` does.
 
-An object that exists then is changed by a three-way merge (replay/importers/kubernetes/applied.py);
-any other one is created. An existing pod is not changed. With copies=N each pod of the manifests is
-created N times, as NAME-0, NAME-1 and so on.
+An object that exists at that time is changed by a three-way merge
+(replay/importers/kubernetes/applied.py), except a pod, which stays unchanged. Other objects are
+created. With copies=N, each pod in the manifests is created N times, as NAME-0, NAME-1 and so on.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ class Manifest:
 class Release:
     """The manifests of an `--apply`, by kind, namespace and name, in the order of the files.
 
-    option: as given. at_ns: since the start of the trace. left_out: documents of kinds that a trace
-    does not carry. copied: the pods that are copied, by namespace and name, with the number of
-    copies.
+    option: the option's text. at_ns: since the start of the trace. left_out: documents of kinds
+    that a trace cannot contain. copied: the number of copies of each copied pod, by namespace and
+    name.
     """
 
     option: str
@@ -92,7 +92,7 @@ def parse_apply(text: str) -> Release:
 def apply_releases(
     records: Iterable[trace_pb2.Record], releases: Sequence[Release], start_ns: int
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the records with those of the releases, each last at its time, renumbered."""
+    """Yield the records with the releases' changes as the last ones at their times, renumbered."""
     return renumbered(_Applying(releases, start_ns).of(records))
 
 
@@ -197,7 +197,7 @@ class _Applying:
         return self._start_ns + self._waiting[0].at_ns
 
     def _see(self, record: trace_pb2.Record) -> None:
-        """Keep the current version of each object that a release changes."""
+        """Store the current version of an object that a release changes."""
         match record.WhichOneof("record"):
             case "pod_create":
                 meta = record.pod_create.pod.metadata
@@ -259,7 +259,7 @@ class _Applying:
             )
 
     def _missing_namespaces(self, at_ns: int, release: Release) -> Iterator[trace_pb2.Record]:
-        """Name the namespaces that do not exist, where the trace has namespaces at all."""
+        """Yield an issue for each missing namespace, if the trace contains namespaces at all."""
         if not self._namespaces:
             return
         self._namespaces |= {name for kind, _, name in release.manifests if kind == "Namespace"}

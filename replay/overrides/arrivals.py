@@ -1,8 +1,9 @@
-"""Overrides of when pods are created: `--arrivals`.
+"""Overrides the creation times of pods: `--arrivals`.
 
-It shows how full a policy can make a cluster, which a sparse recording does not. All pods
-are created at the start in an order of the seed, and never end. Where they request less than the
-target, more pods are drawn with replacement; where they request more, some are left out.
+With this option, a replay shows how full a scheduling policy can make a cluster, even if the
+recorded load is low. All pods are created at the start, in an order drawn with the seed, and never
+end. If they request less than the target, more pods are drawn with replacement; if they request
+more, some are left out.
 
 Source: the arrivals of "Beware of Fragmentation" (Weng et al., USENIX ATC 2023, section 6.1);
 hkust-adsl/kubernetes-scheduler-simulator pkg/simulator/simulator.go, TunePodsByNodeTotalResource.
@@ -40,7 +41,7 @@ class ArrivalTarget:
 def parse_arrivals(text: str, inventory: TraceInventory) -> ArrivalTarget:
     """Return the target of "RESOURCE=RATIO", a ratio of the allocatable of all nodes.
 
-    Raises OverrideError for any other text, and where the nodes do not have the resource.
+    Raises OverrideError for any other text, and if no node has the resource.
     """
     match = _FORM.fullmatch(text)
     if match is None or not 0 < float(match["ratio"]) <= _RATIO_MAX:
@@ -78,10 +79,10 @@ class _Requests:
 def arrivals_only(
     records: Iterable[trace_pb2.Record], target: ArrivalTarget, seed: int
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the other objects of a trace, and then its pods, all at the start of the trace.
+    """Yield a trace's other objects, then its pods, all at the start of the trace.
 
-    Updates, deletions and ends are left out. All pods are kept in memory. Raises OverrideError
-    where no pod requests the resource.
+    Updates, deletions and ends are left out. All pods are held in memory. Raises OverrideError if
+    no pod requests the resource.
     """
     pods: list[_Arrival] = []
     templates: dict[int, pod_pb2.Pod] = {}
@@ -125,7 +126,7 @@ def _arrival(
 def _drawn(
     pods: Sequence[_Arrival], target: ArrivalTarget, draw: KeyedRandom
 ) -> Iterator[_Arrival]:
-    """Yield the pods in their order: as upstream does, all pods shuffled, then drawn ones."""
+    """Yield the pods in order of creation, as upstream: all pods, shuffled, then drawn pods."""
     total = sum(pod.amount for pod in pods)
     if not total:
         raise OverrideError(f"--arrivals {target.resource}: no pod of the trace requests it")

@@ -1,4 +1,4 @@
-"""The syntax of `--set KEY=VALUE`: what it assigns to, and the fields of configurations."""
+"""The syntax of `--set KEY=VALUE`: the objects and configuration fields that it can set."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ WORKLOADS = (
 
 
 TIMED = frozenset({OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, *WORKLOADS})
-"""What can be set at a time: objects of the trace."""
+"""Targets that can be set at a later time (`at=`): objects of the trace."""
 _AT = ",at="
 _OBJECTS = {
     target.value: target
@@ -90,11 +90,11 @@ _OBJECTS = {
 class Assignment:
     """One `--set`, whose argument is `text`.
 
-    name: of the PriorityClass ("batch"), the budget or workload ("web" or "prod/web"), the plugin,
-    the node group, the autoscaler's flag, or the key in a mapping ("memory.available"); "" for a
-    top-level field of a configuration.
-    field: such as "value", "minAvailable" or "evictionHard". at_ns: when it begins, since the start
-    of the trace.
+    name: the name of a PriorityClass ("batch"), budget or workload ("web" or "prod/web"), plugin,
+    node group or autoscaler flag, or a key in a mapping ("memory.available"); "" for a top-level
+    field of a configuration.
+    field: the field, such as "value", "minAvailable" or "evictionHard". at_ns: when the assignment
+    takes effect, since the start of the trace.
     """
 
     text: str
@@ -106,7 +106,7 @@ class Assignment:
 
     @property
     def plain_value(self) -> object:
-        """Return the value as YAML reads it, such as a number or a boolean.
+        """Return the value parsed as YAML, such as a number or a boolean.
 
         Raises OverrideError if it exceeds a bound.
         """
@@ -119,7 +119,7 @@ class Assignment:
 
     @property
     def whole_number(self) -> int | None:
-        """Return the value as a whole number; None if it is of another kind."""
+        """Return the value as an integer; None if it is not one."""
         value = self.plain_value
         return value if type(value) is int else None
 
@@ -132,9 +132,10 @@ class Assignment:
         return NoEffectError(f"--set {self.text} has no effect: {problem}")
 
     def only_named(self, keys: Iterable[str], kinds: str = "") -> str:
-        """Return the key "namespace/name" that the assignment names, "" if none of them.
+        """Return the key "namespace/name" in `keys` that the assignment names; "" if none matches.
 
-        A name without a namespace means each key of that name. Raises OverrideError for several.
+        A name without a namespace matches the keys of all namespaces. Raises OverrideError if
+        several keys match.
         """
         name = self.name
         named = [key for key in keys if name == key or key.partition("/")[2] == name]

@@ -1,7 +1,7 @@
-"""Overrides of PodDisruptionBudgets: of those of the trace, and new ones for its workloads.
+"""Overrides PodDisruptionBudgets of the trace, and adds new ones for its workloads.
 
-A budget that the trace does not have is made for the workload of its namespace and name, at the
-start of the trace.
+If the trace does not have the named budget, a new budget is created at the start of the trace, for
+the workload of the same namespace and name.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ FIELDS = ("minAvailable", "maxUnavailable")
 
 @dataclass(slots=True)
 class BudgetChanges:
-    """The new specs of the trace's budgets, by "namespace/name", and the budgets that are made."""
+    """New specs for the trace's budgets, by "namespace/name", and new budgets."""
 
     specs: dict[str, policy_pb2.PodDisruptionBudgetSpec] = field(default_factory=dict)
     made: dict[str, policy_pb2.PodDisruptionBudget] = field(default_factory=dict)
@@ -35,7 +35,7 @@ class BudgetChanges:
 
 
 def budget_changes(assignments: Iterable[Assignment], inventory: TraceInventory) -> BudgetChanges:
-    """Return the changes. Raises OverrideError if there is no budget and no workload.
+    """Return the changes. Raises OverrideError if no budget and no workload has the name.
 
     minAvailable and maxUnavailable exclude each other: setting one removes the other.
     Source: kubernetes v1.34 pkg/apis/policy/validation/validation.go.
@@ -95,9 +95,9 @@ def _workload(given: Assignment, inventory: TraceInventory) -> Workload:
 def _new_budget(
     given: Assignment, workload: Workload, inventory: TraceInventory
 ) -> policy_pb2.PodDisruptionBudget:
-    """Return a new budget of a workload's pods. Raises OverrideError if they have one.
+    """Return a new budget for a workload's pods. Raises OverrideError if a budget covers them.
 
-    The Eviction API evicts no pod that two budgets cover.
+    The Eviction API never evicts a pod that two budgets cover.
     """
     namespace, _, name = workload.key.partition("/")
     for key, budget in inventory.budgets.items():

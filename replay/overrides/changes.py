@@ -1,9 +1,10 @@
-"""Changes of a trace's objects, from its beginning or from a time on.
+"""Changes a trace's objects, from the beginning of the trace or from a later time on.
 
-From a time on means that what exists then becomes what it would be under the change: an object that
-the change makes otherwise is updated, one that it leaves out is deleted, and one that it adds is
-created, all last at that time; later records are changed as they would be from the beginning. Pods
-that exist then stay as they are, as they do in a cluster whose classes or templates change.
+A change is a function from records to records. To make it take effect at a later time, the objects
+that exist at that time are compared with the same objects after the change: objects that differ are
+updated, objects that the change drops are deleted, and objects that it adds are created, all as the
+last records at that time. Later records go through the change as they do from the beginning. Pods
+that exist at that time stay unchanged, as in a cluster whose classes or templates change.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _END = "the objects that exist have been changed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceChanges:
-    """Changes of objects by name, in the order in which they are made."""
+    """Changes by name, in the order in which they are applied."""
 
     workloads: Mapping[tuple[str, str], WorkloadChange] = field(default_factory=dict)
     classes: Mapping[str, ClassChange] = field(default_factory=dict)
@@ -38,7 +39,7 @@ class TraceChanges:
     inventory: TraceInventory = field(default_factory=TraceInventory)
 
     def of(self, records: Records) -> Records:
-        """Return the changed records; each change reads them with all changes before it."""
+        """Return the changed records; each change reads the result of the previous one."""
         if self.workloads:
             records = change_workloads(records, self.workloads, self.inventory)
         if self.classes:
@@ -51,7 +52,7 @@ class TraceChanges:
 def from_time(
     records: Iterable[trace_pb2.Record], at_ns: int, change: Callable[[Records], Records]
 ) -> Records:
-    """Yield the records, from a time on with a change, renumbered."""
+    """Yield the records, with `change` applied from `at_ns` on, renumbered."""
     return renumbered(_from_time(iter(records), at_ns, change))
 
 
@@ -71,7 +72,7 @@ def _from_time(records: Records, at_ns: int, change: Callable[[Records], Records
 
 
 class _Existing:
-    """What a trace has made up to a time: its objects but pods, templates, and usage of nodes."""
+    """The state of a trace at one time: objects except pods, templates, and usage of nodes."""
 
     def __init__(self) -> None:
         self._header = trace_pb2.Record(header=trace_pb2.Header())
@@ -95,14 +96,14 @@ class _Existing:
                 self._known.add(_content(record, case))
 
     def records(self, at_ns: int) -> Records:
-        """Yield what exists as a trace that begins at a time."""
+        """Yield the state as records of a trace that begins at `at_ns`."""
         yield self._header
         yield from self._others
         for message in self._objects.values():
             yield trace_pb2.Record(time_ns=at_ns, create=message)
 
     def changes(self, at_ns: int, changed: Records) -> Records:
-        """Yield what must happen for what exists to be as changed; reads that part of it."""
+        """Yield the records at `at_ns` that turn this state into that of `changed`."""
         kept = set[_Key]()
         for record in changed:
             match record.WhichOneof("record"):
@@ -138,7 +139,7 @@ def _key(message: KubernetesObject) -> _Key:
 
 
 def _is_of_many(usage: trace_pb2.UsageProfile) -> bool:
-    """Return whether a profile is of a node, or of the pods of a template."""
+    """Return whether a profile describes a node, or all pods of a template."""
     return bool(usage.node_name or usage.template_id)
 
 

@@ -1,6 +1,6 @@
-"""Configuration files with the fields that `--set` assigns.
+"""Sets fields in configuration files: `--set`.
 
-The service that reads the text validates it.
+The service that reads a file validates it.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _WEIGHT = "plugin.weight"
 
 
 def kubelet_text(text: str, assignments: Sequence[Assignment]) -> str:
-    """Return a KubeletConfiguration with the fields set; "" is a kubelet's defaults.
+    """Return a KubeletConfiguration with the fields set; the text "" means a kubelet's defaults.
 
-    A kubelet uses its default hard thresholds only where the file has none; setting one of them
-    therefore adds the others. Raises OverrideError.
+    A kubelet uses its default hard thresholds only if the file has no hard threshold; setting one
+    threshold therefore adds the default ones. Raises OverrideError.
     """
     if not assignments:
         return text
@@ -48,9 +48,10 @@ def kubelet_text(text: str, assignments: Sequence[Assignment]) -> str:
 
 
 def scheduler_text(text: str, assignments: Sequence[Assignment], *, samples: bool) -> str:
-    """Return a KubeSchedulerConfiguration with the fields set; "" is the scheduler's defaults.
+    """Return a KubeSchedulerConfiguration with the fields set; the text "" means the defaults.
 
-    percentageOfNodesToScore needs `samples`. Raises OverrideError.
+    samples: whether the run samples nodes, which percentageOfNodesToScore needs. Raises
+    OverrideError.
     """
     if not assignments:
         return text
@@ -95,7 +96,7 @@ def _hard_thresholds(
 
 
 def _set_weight(document: dict[str, object], assignment: Assignment) -> None:
-    """Set the weight of a score plugin in each profile, at the extension point score."""
+    """Set the weight of a plugin at the extension point score, in every profile."""
     weight, name = assignment.whole_number, assignment.name
     if weight is None or weight < 1:
         raise assignment.refused("write a whole number >= 1")

@@ -1,4 +1,4 @@
-"""Overrides that are refused."""
+"""Errors of overrides."""
 
 from __future__ import annotations
 
@@ -8,4 +8,4 @@ class OverrideError(ValueError):
 
 
 class NoEffectError(OverrideError):
-    """A valid override that changes nothing of this trace."""
+    """A valid override that does not change this trace."""

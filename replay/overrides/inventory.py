@@ -1,6 +1,6 @@
 """The inventory of a trace: the names in it that an override may use.
 
-It is taken before anything is changed or started.
+It is taken before the trace is changed and before a service is started.
 """
 
 from __future__ import annotations
@@ -27,9 +27,10 @@ from services.rpc.kube import fields
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Workload:
-    """An object that makes pods, as the trace creates it.
+    """A workload as the trace creates it.
 
-    key: "namespace/name". owner_uid: of its own controller, "" if none. labels: those of its pods.
+    key: "namespace/name". owner_uid: the UID of the workload's own controller, "" if it has none.
+    labels: the labels of its pods.
     """
 
     kind: str
@@ -44,10 +45,10 @@ class Workload:
 class TraceInventory:
     """The names in a trace.
 
-    classes: PriorityClasses as the trace creates them, None for those that only pods name. budgets
-    and workloads: by "namespace/name". nodes: as they are created, by name. allocatable: the sum of
-    all nodes at their creation, by resource ("cpu" in millicores). start_ns and end_ns: the times
-    of the first record and of the end of the recorded window, 0 for a trace without an end.
+    classes: PriorityClasses as the trace creates them; None for a class that only pods name.
+    budgets, workloads: by "namespace/name". nodes: as the trace creates them, by name. allocatable:
+    the sum over all nodes at their creation, by resource ("cpu" in millicores). start_ns: the time
+    of the first record. end_ns: the end of the recorded window, 0 for a trace without an end.
     templates: the highest number of a template.
     """
 

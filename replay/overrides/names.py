@@ -1,4 +1,4 @@
-"""Names in messages: those that a trace has, and the one that was probably meant."""
+"""Names in error messages: the names that a trace has, and the one most like a wrong name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _SHOWN = 8
 
 
 def shown_names(names: Iterable[str], default: str) -> str:
-    """Return up to eight sorted names for a message; `default` without names."""
+    """Return up to eight sorted names as a text; `default` if there are no names."""
     ordered = sorted(names)
     if not ordered:
         return default
@@ -18,13 +18,13 @@ def shown_names(names: Iterable[str], default: str) -> str:
 
 
 def closest(name: str, names: Iterable[str]) -> str:
-    """Return "; did you mean X?" with the name that is most like another, "" if none is."""
+    """Return "; did you mean X?" with the element of `names` most like `name`; "" if none is."""
     close = difflib.get_close_matches(name, sorted(names), n=1)
     return f"; did you mean {close[0]}?" if close else ""
 
 
 def unknown_name(kind: str, name: str, names: Iterable[str]) -> str:
-    """Return the sentence that a trace has no object of this kind and name, and which it has."""
+    """Return the message that a trace has no such object, with the names that it has."""
     names = list(names)
     if not names:
         return f"the trace has no {kind}"

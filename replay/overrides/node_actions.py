@@ -1,9 +1,9 @@
-"""Overrides that do something to nodes at a time: `--drain` and `--fail`.
+"""Drains nodes or lets them fail at a given time: `--drain` and `--fail`.
 
-Both become records of the trace, which are last at their time. A drain is that of kubectl
-(replay/world/controllers/drains.py), but evicts pods without a controller and pods with emptyDir
-volumes unless `force=false` or `delete-emptydir-data=false` is given, as upgrades of managed node
-pools do; the run notes the pods for which kubectl requires these options.
+Both become records of the trace, the last ones at their time. A drain works as in kubectl
+(replay/world/controllers/drains.py), except that it evicts pods without a controller and pods with
+emptyDir volumes unless `force=false` or `delete-emptydir-data=false` is given. Upgrades of managed
+node pools do the same. The run notes the pods for which kubectl requires these options.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _PARALLEL_MAX = 10_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvent:
-    """What happens to nodes `at_ns` after the start of the trace.
+    """A drain or failure of nodes, `at_ns` after the start of the trace.
 
-    option: as given, such as "--drain pool=old,at=10m". target: node names or a selector.
-    until_ns: when it is over, also since the start; None: never.
+    option: the option's text, such as "--drain pool=old,at=10m". target: node names or a selector.
+    until_ns: the end, since the start of the trace; None: it has no end.
     """
 
     option: str
@@ -47,7 +47,7 @@ class NodeEvent:
     until_ns: int | None = None
 
     def may_be_over(self, at_ns: int) -> bool:
-        """Return whether the same may happen to the nodes again at a time."""
+        """Return whether the event may have ended before `at_ns`, when another one begins."""
         return self.until_ns is not None and self.until_ns < at_ns
 
 
@@ -58,7 +58,7 @@ class DrainRequest(NodeEvent):
     drain: trace_pb2.Drain
 
     def may_be_over(self, at_ns: int) -> bool:
-        """Return whether the nodes may have been uncordoned before a time."""
+        """Return whether the nodes may have been uncordoned before `at_ns`."""
         return self.drain.HasField("uncordon_delay_duration_ns") and self.at_ns < at_ns
 
 
@@ -122,7 +122,7 @@ def node_records(
 
 
 def at_time(option: str, text: str) -> tuple[str, int]:
-    """Return the text before ",at=TIME", and the time since the start of the trace, 0 without it.
+    """Return the text before ",at=TIME", and TIME since the start of the trace; 0 without it.
 
     Raises OverrideError.
     """
@@ -160,11 +160,12 @@ def split_options(option: str, text: str, names: Sequence[str]) -> tuple[str, Ma
 def refuse_misspelt(
     option: str, target: str, names: Sequence[str], existing: Collection[str] = ()
 ) -> None:
-    """Raise OverrideError for a part of a target, after the first, that must be an option.
+    """Raise OverrideError if a part of a target after the first part is a misspelt option.
 
-    To be called where the target names nothing: a label's key may look like an option. `existing`
-    are the names and label keys of nodes. A part that is neither must be an option where it is
-    almost one, or where the first part is one of these, to which no selector can be added.
+    Call this if the target matches no node, because a label's key may look like an option.
+    `existing` has the names and label keys of nodes. A part that is not in `existing` counts as an
+    option if it resembles one, or if the first part is in `existing`, because a selector cannot
+    follow a node's name.
     """
     first, *rest = (part.strip() for part in _PART.findall(target))
     for part in rest:

@@ -1,4 +1,4 @@
-"""Overrides of the file of --autoscaler: of a node group, and of the autoscaler's flags."""
+"""Overrides node groups and autoscaler flags in the file of --autoscaler."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ FIELDS = ("min", "max", "price", "provisioningDelay")
 def groups_text(text: str, assignments: Sequence[Assignment]) -> str:
     """Return a file of node groups with the fields and flags set. Raises OverrideError.
 
-    text: of a complete file, each of whose groups has a template. The autoscaler refuses flags
-    that it does not serve.
+    text: a complete file; every group in it has a template. The autoscaler refuses flags that it
+    does not support.
     """
     if not assignments:
         return text

@@ -1,10 +1,10 @@
-"""Overrides of the nodes: some are removed, or cloned.
+"""Removes and clones nodes: `--drop-nodes` and `--scale-nodes`.
 
-`--scale-nodes` removes the nodes that are first in an order, and clones those that are last in it.
-By default that is the order of a keyed hash of their names, so that 0.8 of a cluster is part of 0.9
-of it, also with other overrides. A pod that ran on a removed node becomes pending; a pod that
-belongs to its node (of a DaemonSet, or static), terminates there or has ended is removed with it.
-The ResourceSlices of a node are removed and cloned with it.
+`--scale-nodes` removes the first nodes in an order, or clones the last ones. The default order is
+that of a keyed hash of the nodes' names, so that a cluster scaled to 0.8 is part of the same
+cluster scaled to 0.9, also with other overrides. A pod that ran on a removed node becomes pending.
+A pod that is bound to its node (a DaemonSet's or a static pod), terminates there or has ended is
+removed with the node. A node's ResourceSlices are removed and cloned with it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _SCALE_SEED = 0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePlan:
-    """The removed nodes, in the order of their removal, and the names of the clones of others."""
+    """The removed nodes, in order of removal, and the names of the clones of other nodes."""
 
     removed: Mapping[str, None] = field(default_factory=dict)
     clones: Mapping[str, Sequence[str]] = field(default_factory=dict)
@@ -52,9 +52,9 @@ ORDERS = ("hash", *(order.value for order in NodeOrder))
 
 
 def nodes_named(option: str, target: str, inventory: TraceInventory) -> list[str]:
-    """Return the nodes of a text: their names, separated by commas, or a label selector.
+    """Return the nodes that `target` names: names separated by commas, or a label selector.
 
-    Those of a selector are ordered by name. Raises NoEffectError if there are none.
+    Nodes that a selector matches are sorted by name. Raises NoEffectError if no node matches.
     """
     names = [part.strip() for part in target.split(",")]
     if all(name in inventory.nodes for name in names):
@@ -86,9 +86,9 @@ def nodes_to_drop(text: str, inventory: TraceInventory) -> list[str]:
 def ranked_nodes(
     order: str, nodes: Mapping[str, node_pb2.Node], records: Iterable[trace_pb2.Record]
 ) -> list[str]:
-    """Return the names of nodes; those that --scale-order removes first are last.
+    """Return the nodes' names in the reverse order of removal by --scale-nodes.
 
-    `records` are those of the trace, whose bound pods use the nodes.
+    `records` are the records of the trace; orders by usage depend on its bound pods.
     """
     if order == "hash":
         draw = KeyedRandom(_SCALE_SEED)
@@ -99,8 +99,8 @@ def ranked_nodes(
 def scale_plan(scale: str, ranked: Sequence[str], inventory: TraceInventory) -> NodePlan:
     """Return the plan for "0.8", "+10", "-10" or "=5", each also as "SELECTOR:-10".
 
-    `ranked` are the nodes that are left. Raises OverrideError for any other text, for one without
-    an effect, and where no node would be left.
+    `ranked` has the nodes that other options have not removed. Raises OverrideError for any other
+    text, for a text without an effect, and if no node would be left.
     """
     selector, colon, amount = scale.rpartition(":")
     pool = ranked
@@ -143,7 +143,7 @@ def _target_count(scale: str, amount: str, count: int) -> int:
 
 
 def _bound_pods(records: Iterable[trace_pb2.Record]) -> Iterator[pod_pb2.Pod]:
-    """Yield the pods that the trace creates on a node, with the spec of their template."""
+    """Yield the pods that the trace creates with a node, with the spec of their template."""
     templates: dict[int, pod_pb2.Pod] = {}
     for record in records:
         if record.HasField("template"):
@@ -190,7 +190,7 @@ def _with_plan(
 
 
 def _node_of(record: trace_pb2.Record, slices: dict[str, str]) -> str:
-    """Return the node of a record, or of a ResourceSlice; "" for a record of another kind."""
+    """Return the node that a record, or its ResourceSlice, is about; "" for another object."""
     match record.WhichOneof("record"):
         case "create" | "update" as case:
             put: object_pb2.KubernetesObject = getattr(record, case)
@@ -218,7 +218,7 @@ def _pod_of(record: trace_pb2.Record) -> pod_pb2.Pod | None:
 
 
 def _goes_with_its_node(pod: pod_pb2.Pod) -> bool:
-    """Return whether a pod does not need another node: garbage collection would delete it."""
+    """Return whether a pod is removed with its node, as pod garbage collection would do."""
     if pod.metadata.HasField("deletion_timestamp") or pod.status.phase in TERMINAL_PHASES:
         return True
     return _MIRROR in pod.metadata.annotations or any(

@@ -1,7 +1,7 @@
 """All overrides of a run: checked against the trace, then applied to its records.
 
-The records are a stream before and after. Overrides are first resolved with an inventory of the
-trace, so that an override without an effect is refused before anything is started.
+Both the original and the changed records are streams. Overrides are first resolved against an
+inventory of the trace, so that an override without an effect is refused before a service starts.
 """
 
 from __future__ import annotations
@@ -71,11 +71,11 @@ _NO_OTHER_USAGE = trace_pb2.ImportIssue(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverridePlan:
-    """Overrides that were checked against a trace: what changes in its records.
+    """Overrides that were checked against a trace: the changes of its records.
 
-    `read` opens the trace. The other fields are the changes, in the order in which they are made;
-    later: those that begin at a time, ns. usage: of several rules that match a pod, the last one
-    counts. assumes_no_usage: pods that the options do not select use nothing.
+    `read` opens the trace. The other fields are the changes, in order of application. later:
+    changes that begin at a later time, ns. usage: if several rules match a pod, the last one
+    applies. assumes_no_usage: whether pods that no option selects use nothing.
     """
 
     read: Callable[[], Records]
@@ -95,9 +95,9 @@ class OverridePlan:
         return list(dict.fromkeys(name for plan in plans for name in plan.nodes.removed))
 
     def records(self, seed: int) -> Records:
-        """Return the changed trace; `seed` is that of the order of arrivals."""
+        """Return the changed trace; `seed` determines the order of arrivals."""
         arrivals = self.arrivals
-        # Each change reads the trace with all changes before it applied.
+        # Each change reads the result of the previous changes.
         changes: tuple[tuple[object, Callable[[Records], Records]], ...] = (
             (True, self.changes.of),
             *((True, partial(_from, at_ns, later)) for at_ns, later in self.later),
@@ -119,16 +119,16 @@ def _from(at_ns: int, changes: TraceChanges, trace: Records) -> Records:
 
 _always = partial(option, stored=1)
 _timed = partial(option, stored=2, multiple=True)
-"""Options of what happens at a time, which a manifest has after the others."""
+"""Options that take effect at a later time; a manifest has them after the other options."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overrides:
-    """The what-if options: their texts, as a manifest keeps them, and what these mean.
+    """The what-if options: their texts, as a manifest has them, and the parsed values.
 
-    usage_rules: by their texts; of several rules that match a pod, the last one counts. drains,
-    failures, releases: what happens at a time. allows_no_effect: leave overrides that change
-    nothing out, where NoEffectError would be raised. Raises OverrideError for a malformed text.
+    usage_rules: rules by their texts; if several rules match a pod, the last one applies. drains,
+    failures, releases: parsed options with a time. allows_no_effect: whether to ignore overrides
+    that change nothing instead of raising NoEffectError. Raises OverrideError for a malformed text.
     """
 
     sets: tuple[str, ...] = _always(
@@ -222,16 +222,16 @@ class Overrides:
             "releases": tuple(map(parse_apply, self.apply)),
         }
         for name, meaning in meanings.items():
-            object.__setattr__(self, name, meaning)  # The value is frozen once it is made.
+            object.__setattr__(self, name, meaning)  # The dataclass is frozen.
         refuse_duplicates(self.assignments)
 
     def of(self, *targets: OverrideTarget) -> tuple[Assignment, ...]:
-        """Return the assignments to some kinds of targets."""
+        """Return the assignments to targets of these kinds."""
         return tuple(assignment for assignment in self.assignments if assignment.target in targets)
 
     @property
     def changes_records(self) -> bool:
-        """Return whether the records of the trace change, not only the configuration."""
+        """Return whether the overrides change records of the trace, not only configurations."""
         named = self.of(OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, *WORKLOADS)
         nodes = self.drop_nodes or self.scale_nodes
         timed = self.drains or self.failures or self.releases
@@ -283,7 +283,7 @@ class Overrides:
     def _changes(
         self, at_ns: int, inventory: TraceInventory, read: Callable[[], Records]
     ) -> TraceChanges:
-        """Return the changes that begin at a time since the start, 0 for the beginning."""
+        """Return the changes that begin `at_ns` after the start of the trace."""
 
         def of(*targets: OverrideTarget) -> tuple[Assignment, ...]:
             return tuple(given for given in self.of(*targets) if given.at_ns == at_ns)
@@ -311,9 +311,9 @@ class Overrides:
         )
 
     def added_at_ns(self, former: Overrides) -> int | None:
-        """Return when what these overrides have beyond `former` begins, since the start.
+        """Return when the first override that `former` does not have begins, since the start.
 
-        None where they differ otherwise: without one of `former`, or by an option without a time.
+        None if an override of `former` is missing here, or if an added option has no time.
         """
         times = list[int]()
         for setting in fields(self):
@@ -328,7 +328,7 @@ class Overrides:
         return min(times, default=0)
 
     def _begins(self, name: str) -> Mapping[str, int] | None:
-        """Return when each text of an option begins, since the start; None: it has no times."""
+        """Return the beginning of each text of an option; None for an option without times."""
         match name:
             case "sets":
                 return {given.text: given.at_ns for given in self.assignments}
@@ -350,7 +350,7 @@ class Overrides:
 
     @property
     def _times(self) -> Mapping[int, str]:
-        """Return the times at which changes of objects begin, since the start, with an option."""
+        """Return the times at which changes of objects begin, each with an option that does so."""
         times = {
             given.at_ns: f"--set {given.text}"
             for given in self.of(*WORKLOADS, OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET)
@@ -368,7 +368,7 @@ class Overrides:
         return [at_time("--scale-nodes", text) for text in self.scale_nodes]
 
     def added(self) -> Iterator[trace_pb2.Record]:
-        """Yield what the options add to a trace by name: objects of `--apply`, PriorityClasses."""
+        """Yield the named objects that options add: objects of `--apply`, and PriorityClasses."""
         for release in self.releases:
             for manifest in release.manifests.values():
                 yield trace_pb2.Record(create=manifest.message)
@@ -384,7 +384,7 @@ class Overrides:
     def _classes(
         self, given: tuple[Assignment, ...], inventory: TraceInventory
     ) -> Mapping[str, ClassChange]:
-        """Return the changes of classes; one that a `--set` gives to a workload may be new."""
+        """Return the changes of classes; a class that `--set` gives to a workload may be new."""
         named = {assignment.value for assignment in self.of(*WORKLOADS)}
         for assignment in given:
             if assignment.name in named:
@@ -395,9 +395,10 @@ class Overrides:
     def _effective(
         self, assignments: tuple[Assignment, ...], resolve: Callable[[list[Assignment]], object]
     ) -> list[Assignment]:
-        """Return the assignments without those that `resolve` alone finds no use for.
+        """Return the assignments without those that have no effect, if these are allowed.
 
-        Every other problem is left to a call with all of them.
+        `resolve` is called with each assignment alone. Errors other than NoEffectError are ignored
+        here; they are raised when all assignments are resolved together.
         """
         effective = []
         for assignment in assignments:
@@ -413,7 +414,7 @@ class Overrides:
         return effective
 
     def kubelet(self, text: str, *, evicts: bool) -> str:
-        """Return the kubelets' configuration with assignments, "" for their defaults.
+        """Return the kubelets' configuration with the assignments; "" stands for the defaults.
 
         Raises OverrideError for overrides of eviction where `evicts` is False.
         """
@@ -423,17 +424,17 @@ class Overrides:
                 f"--set {assignments[0].text} has no effect: --no-eviction is given"
             )
         for given, rule in self.usage_rules.items():
-            # Memory has limits, which the kernel enforces.
+            # Without evictions, usage of memory still matters: the kernel enforces memory limits.
             if rule.resource != MEMORY and not evicts:
                 raise OverrideError(f"--usage {given!r} has no effect: --no-eviction is given")
         return kubelet_text(text, assignments)
 
     def scheduler(self, text: str, *, samples: bool) -> str:
-        """Return the scheduler's configuration with assignments, "" for its defaults."""
+        """Return the scheduler's configuration with the assignments; "" stands for the defaults."""
         return scheduler_text(text, self.of(OverrideTarget.SCHEDULER), samples=samples)
 
     def autoscaler(self, text: str | None) -> str | None:
-        """Return the file of node groups with assignments, None without a file.
+        """Return the file of node groups with the assignments; None without a file.
 
         Raises OverrideError for assignments without a file.
         """
@@ -489,5 +490,5 @@ class Overrides:
         return NodePlan(removed=removed, clones=clones)
 
     def _allowing(self) -> contextlib.AbstractContextManager[None]:
-        """Return a context that ends at an override without an effect, where that is allowed."""
+        """Return a context that suppresses NoEffectError if `allows_no_effect` is set."""
         return contextlib.suppress(*(NoEffectError,) if self.allows_no_effect else ())

@@ -1,8 +1,9 @@
-"""Overrides of PriorityClasses, with the pods of them.
+"""Overrides PriorityClasses, and the priorities of their pods.
 
-Admission gives a pod the priority and the policy of its class when it is created: pods that were
-recorded with a priority get the new one here, and pods of controllers get it from the class. A
-class that pods name and the trace does not create is created at the start of the trace.
+Admission gives a pod the priority and the preemption policy of its class when the pod is created.
+Therefore pods that were recorded with a priority are changed here, and pods of controllers get the
+priority from the changed class. If pods name a class that the trace does not create, the class is
+created at the start of the trace.
 
 Source: kubernetes v1.34 plugin/pkg/admission/priority/admission.go, admitPod.
 """
@@ -30,7 +31,7 @@ _INT32_MIN = -(2**31)
 
 @dataclass(slots=True, kw_only=True)
 class ClassChange:
-    """The change of one class; None keeps a field. `is_new`: the trace does not create it."""
+    """The change of one class; None keeps a field. `is_new`: the trace has no such class."""
 
     value: int | None = None
     preemption_policy: str | None = None
@@ -143,7 +144,7 @@ def _with_object(
 
 
 def _readmit(spec: pod_pb2.PodSpec, change: ClassChange) -> None:
-    """Change an admitted pod; the replay admits the others."""
+    """Change a pod that was recorded with a priority; the replay admits other pods."""
     is_admitted = spec.HasField("priority")
     if change.value is not None and is_admitted:
         spec.priority = change.value

@@ -1,4 +1,4 @@
-"""Label selectors as texts, as kubectl takes them: `zone=a,tier!=gold,gpu in (a100, h100),!spot`.
+"""Parses label selectors in kubectl's syntax: `zone=a,tier!=gold,gpu in (a100, h100),!spot`.
 
 Source: kubernetes v1.34 apimachinery pkg/labels/selector.go, Parse.
 """
@@ -70,7 +70,10 @@ def _requirement(match: re.Match[str], text: str) -> Requirement:
 
 
 def existing_labels(selector: LabelSelector, labels: Iterable[Mapping[str, str]]) -> str:
-    """Return the existing values of a selector's labels, or else the keys of all labels."""
+    """Return, for a message, the existing values of the selector's labels.
+
+    If no object has any of these labels, return the keys of all labels.
+    """
     of_objects = list(labels)
     keys = {requirement.key for requirement in selector.requirements}
     values = {f"{key}={held[key]}" for held in of_objects for key in keys & set(held)}

@@ -1,4 +1,4 @@
-"""Records that are added to a trace: after its header, or at a time."""
+"""Adds records to a trace: after its header, or at given times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def after_header(
 def at_times(
     records: Iterable[trace_pb2.Record], added: Sequence[trace_pb2.Record]
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the records with others, which are last at their times, renumbered."""
+    """Yield the records with `added` as the last ones at their times, renumbered."""
 
     def merged() -> Iterator[trace_pb2.Record]:
         waiting = sorted(added, key=lambda record: record.time_ns)
@@ -44,7 +44,7 @@ def at_times(
 
 
 def renumbered(records: Iterable[trace_pb2.Record]) -> Iterator[trace_pb2.Record]:
-    """Yield the records numbered from 1; a record that has another number is copied."""
+    """Yield the records numbered from 1; a record whose number changes is copied."""
     for sequence, record in enumerate(records, 1):
         if record.sequence == sequence:
             yield record

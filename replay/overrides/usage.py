@@ -1,9 +1,9 @@
-"""Overrides of what pods use: `--usage`.
+"""Overrides the resource usage of pods: `--usage`.
 
-`--usage 'SELECTOR RESOURCE VALUE'` replaces the usage in the trace. It selects pods by their
-labels, or one as NAMESPACE/NAME, when their containers run: pods of controllers, too. Where a trace
-has no usage, the other pods use nothing: a kubelet has statistics of every pod that runs, and would
-evict pods without any before the one that leaks.
+`--usage 'SELECTOR RESOURCE VALUE'` replaces the usage in the trace. The selector matches labels, or
+names one pod as NAMESPACE/NAME; it is applied when containers start, so pods of controllers match,
+too. If a trace has no usage, unselected pods use nothing: a real kubelet has statistics of every
+running pod, and a pod without statistics would be evicted before the pod that leaks memory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _OF_CONTROLLERS = frozenset(
         "statefulset.kubernetes.io/pod-name",
     }
 )
-"""Labels that controllers give to the pods that they make."""
+"""Labels that controllers add to the pods that they create."""
 
 
 def parse_usage(text: str) -> UsageRule:
@@ -105,7 +105,7 @@ def with_other_pods(rules: Collection[UsageRule]) -> tuple[UsageRule, ...]:
 
 
 def leave_pods_out(rules: Collection[UsageRule], records: Iterable[trace_pb2.Record]) -> bool:
-    """Return whether the rules leave a resource of some pod, or of a controller's pods, unset."""
+    """Return whether some pod matches no rule for one of the resources that `rules` set."""
     by_resource: dict[str, list[UsageRule]] = {}
     for rule in rules:
         by_resource.setdefault(rule.resource, []).append(rule)
@@ -117,7 +117,7 @@ def leave_pods_out(rules: Collection[UsageRule], records: Iterable[trace_pb2.Rec
 
 
 def has_usage(records: Iterable[trace_pb2.Record]) -> bool:
-    """Return whether a trace has usage of a pod or a node: a profile or an annotation."""
+    """Return whether a trace has usage of any pod or node, as a profile or an annotation."""
     return any(
         record.HasField("usage") or any(map(usage_annotation, _annotations(record)))
         for record in records

@@ -1,8 +1,8 @@
-"""Overrides of workloads: their number of replicas, and the PriorityClass of their pods.
+"""Overrides the number of replicas of workloads, and the PriorityClass of their pods.
 
-Both hold from the beginning, in every version of the workload that the trace has: it is as if they
-had always been so. With the class, the pods that the trace creates for the workload are of it, too
-(and a Deployment's ReplicaSets), so that nothing is rolled out; `--apply` shows a rollout.
+Both are set from the beginning, in every version of the workload in the trace. A new class is also
+set in the pods that the trace creates for the workload, and in a Deployment's ReplicaSets, so it
+causes no rollout; use `--apply` to simulate a rollout.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _REPLICAS_MAX = 1_000_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewClass:
-    """A PriorityClass: the priority and the policy that admission gives the pods of it."""
+    """A PriorityClass: the priority and the preemption policy that admission gives its pods."""
 
     name: str
     value: int
@@ -130,7 +130,7 @@ def change_workloads(
 ) -> Iterator[trace_pb2.Record]:
     """Yield the records with the changes.
 
-    A pod whose template is shared with pods of another class gets another template.
+    If pods of different classes share a template, the changed pods get a copy of it.
     """
     return renumbered(_WorkloadChanges(changes, inventory).of(records))
 
@@ -224,7 +224,7 @@ class _WorkloadChanges:
 def _classes_by_owner(
     changes: Mapping[tuple[str, str], WorkloadChange], inventory: TraceInventory
 ) -> dict[str, NewClass]:
-    """Return the classes by UID: of workloads, and of what they own, such as ReplicaSets."""
+    """Return the classes by UID of workloads, and of objects that they own, such as ReplicaSets."""
     classes = {
         change.workload.uid: change.priority_class
         for change in changes.values()
@@ -237,7 +237,7 @@ def _classes_by_owner(
 
 
 def _assign(spec: pod_pb2.PodSpec, new: NewClass) -> None:
-    """Give a pod a class; one that was admitted gets what admission would have given it."""
+    """Set a pod's class; if it was recorded with a priority, set the fields that admission sets."""
     spec.priority_class_name = new.name
     if spec.HasField("priority"):
         spec.priority = new.value

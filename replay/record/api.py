@@ -31,7 +31,7 @@ _BOUNDS = {
     "usage": ("usage_s", "usage_bytes"),
     "proof": ("end_s", "response_bytes"),
 }
-"""The fields of RequestBounds for an answer: any, that of a source of usage, or a proof."""
+"""The fields of RequestBounds for a response, a sample of usage, and a proof of completeness."""
 Query = Mapping[str, str | int]
 
 
@@ -57,7 +57,7 @@ class ApiServer:
         return self.connections.bounds
 
     def stop(self) -> None:
-        """Cut all requests, and refuse new ones; any thread may call it."""
+        """Abort all requests, and refuse new ones; any thread may call this."""
         self.connections.stop()
 
     def get(self, path: str, query: Query | None = None, *, of: str = "response") -> dict[str, Any]:
@@ -69,9 +69,9 @@ class ApiServer:
     def opened(
         self, path: str, query: Query | None = None, *, of: str = "response"
     ) -> Iterator[dict[str, Any]]:
-        """Yield the object at `path`; while it is open, no other large one is read.
+        """Yield the object at `path`; until the context ends, no other large response is read.
 
-        `of` selects the bounds, as _BOUNDS names them. Raises as `get`.
+        `of` selects the bounds, by its key in _BOUNDS. Raises as `get`.
         """
         bound_s, bound_bytes = _BOUNDS[of]
         with self._request(path, query or {}, bound_s, {"Accept-Encoding": "gzip"}) as answer:
@@ -85,12 +85,12 @@ class ApiServer:
 
     @contextlib.contextmanager
     def stream(self, path: str, query: Query, silence_s: float) -> Iterator[Answer]:
-        """Open a streamed answer; it fails after `silence_s` without data."""
+        """Open a streamed response; reading it fails after `silence_s` without data."""
         with self._request(path, query, "request_s", {}, silence_s) as answer:
             yield answer
 
     def shown(self, text: str) -> str:
-        """Return a server's text for users: on one line, not long, without our secrets."""
+        """Return a server's text for users: one short line without the secrets that were sent."""
         text = self._credentials.hide(text)
         if len(text) > _TEXT_LENGTH_MAX:
             text = f"{text[:_TEXT_LENGTH_MAX]}..."
@@ -197,7 +197,7 @@ def _trusting(tls: Tls) -> ssl.SSLContext:
 
 
 def _load(context: ssl.SSLContext, certificate: Certificate) -> None:
-    """Load a certificate from temporary files, since Python reads it only from files."""
+    """Load a certificate from temporary files, because Python can read it only from files."""
     with tempfile.TemporaryDirectory(prefix="reprieve-") as folder:
         chain, key = Path(folder, "chain.pem"), Path(folder, "key.pem")
         chain.write_bytes(certificate.chain_pem)

@@ -18,19 +18,20 @@ from email.utils import parsedate_to_datetime
 RETRY_AFTER_S_MAX = 300.0
 """The longest wait that a server may request."""
 RETRIES_MAX = 10
-"""How often a request is repeated on the server's Retry-After, as in client-go."""
+"""Limit for the repetitions of a request on the server's Retry-After, as in client-go."""
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Backoff:
     """The waits between the attempts of one requester; not thread-safe.
 
-    The n-th wait is `initial_s` * 2^n, at most `limit_s`, and up to twice that by chance. After
-    `reset_s` without a wait it begins again. `clock` returns seconds, `chance` a number in [0, 1).
+    The n-th wait is `initial_s` * 2^n, at most `limit_s`, times a random factor from 1 to 2. After
+    `reset_s` without a wait, n starts again at 0. `clock` returns seconds, `chance` a random number
+    in [0, 1).
 
-    Upstream waits after an attempt has ended. Here the wait counts from the beginning of the
-    attempt: the limit on requests a second is the same, and a watch that lived longer than the
-    wait is resumed at once, since the recorder notes when an event arrives.
+    Unlike upstream, the wait counts from the beginning of an attempt, not from its end. The limit
+    on requests per second is the same, but a watch that lasted longer than the wait is resumed at
+    once; the recorder needs that, because it records the arrival times of events.
     """
 
     initial_s: float = 0.8
@@ -64,8 +65,8 @@ class Backoff:
 def retry_after_s(status: int, header: str | None, now_ns: int) -> float:
     """Return the wait of a response's Retry-After, s, at most RETRY_AFTER_S_MAX; 0 without one.
 
-    `header` is Retry-After: seconds or an HTTP date. It counts for 429 and all 5xx. (client-go
-    reads seconds alone, and has no limit.)
+    `header` is the value of Retry-After: seconds or an HTTP date. It applies to the status 429 and
+    all 5xx. (client-go accepts only seconds, and has no limit.)
     """
     if not header or (status != 429 and status < 500):
         return 0.0

@@ -1,4 +1,4 @@
-"""The first requests of a recording: which version the server has, and which usage it reports."""
+"""The first requests of a recording: the server's version, and the source of usage."""
 
 from __future__ import annotations
 
@@ -32,8 +32,9 @@ def connected(
 ) -> ServerFacts:
     """Request the server's version and choose the source of usage, while `keep_going`.
 
-    `namespaces` are those that are recorded, () for all. In a thread of its own: a slow name server
-    or exec plugin cannot be interrupted. Raises RecordError if no namespace exists.
+    `namespaces` are the recorded namespaces, () for all. The requests run in a separate thread,
+    because a slow name server or exec plugin cannot be interrupted. Raises RecordError if no
+    namespace exists.
     """
     answers: list[ServerFacts] = []
     failed: list[Exception] = []
@@ -75,9 +76,9 @@ def server_version(api: ApiServer) -> str:
 
 
 def absent_namespaces(api: ApiServer, namespaces: Sequence[str]) -> tuple[str, ...]:
-    """Return the namespaces that do not exist, as far as the user may know.
+    """Return the namespaces that do not exist, if the user may read namespaces.
 
-    A list in a namespace that does not exist is empty and no error.
+    The check is needed because a list in a missing namespace is empty, and not an error.
     """
     return tuple(namespace for namespace in namespaces if _is_absent(api, namespace))
 

@@ -1,7 +1,7 @@
 """Determines what a recording covers, and what a replay lacks without the rest.
 
-A user with rights in some namespaces only records these; kinds of the cluster scope are recorded
-where they are allowed. Each kind that is missing has an effect on a replay, and a note names it.
+A user with rights in only some namespaces records these namespaces, and those cluster-scoped kinds
+that the user may list. Each missing kind affects a replay; a note names the effect.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ EFFECTS: Mapping[str, str] = MappingProxyType(
         "RuntimeClass": "a pod that a controller creates has no overhead",
     }
 )
-"""What a replay lacks without the objects of a kind."""
+"""The effect on a replay if the objects of a kind are missing."""
 
 
 def is_namespace_name(text: str) -> bool:
@@ -60,9 +60,9 @@ def is_namespace_name(text: str) -> bool:
 
 
 def resources_in(namespaces: Sequence[str], resources: Iterable[Resource]) -> list[Resource]:
-    """Return the resources with those of namespaced kinds once for each namespace.
+    """Return the resources, with each namespaced one repeated for each of `namespaces`.
 
-    Without namespaces, all resources are of the whole cluster.
+    Without namespaces, each resource covers the whole cluster.
     """
     if not namespaces:
         return list(resources)
@@ -88,15 +88,15 @@ class Watched:
 
 
 def is_over(watched: Sequence[Watched]) -> bool:
-    """Return whether all that matters is refused, from the beginning or since.
+    """Return whether the server now refuses all relevant resources.
 
-    In a recording of namespaces, these are the resources in them.
+    In a recording of namespaces, the namespaced resources are relevant, otherwise all are.
     """
     return all(watch.status.refused for watch in _needed(watched))
 
 
 def is_refused(watched: Sequence[Watched]) -> bool:
-    """Return whether all that matters was refused before anything of it was recorded."""
+    """Return whether the server refused all relevant resources before any was recorded."""
     return all(watch.status.refused and not watch.status.has_received for watch in _needed(watched))
 
 
@@ -115,7 +115,7 @@ def is_forbidden_at_cluster_scope(watched: Iterable[Watched]) -> bool:
 
 
 def missing(watched: Sequence[Watched], shown: Callable[[str], str]) -> list[tuple[str, str]]:
-    """Return what is missing with its effect, and why; `shown` is how a namespace is named."""
+    """Return (missing resources with the effect, reason); `shown` formats a namespace's name."""
     whole = _refused_namespaces(watched)
     result = [
         (f"namespace {shown(name)} is not recorded: every kind is refused", why)
@@ -137,9 +137,9 @@ def missing(watched: Sequence[Watched], shown: Callable[[str], str]) -> list[tup
 def without_end(
     watched: Iterable[Watched], shown: Callable[[str], str]
 ) -> list[tuple[str, int, str]]:
-    """Return the resources whose end is missing: title, until when it is complete, and why.
+    """Return (title, complete until, reason) of each resource that is not complete to the end.
 
-    The time is in ns since 1970, 0 for one that was not even listed completely.
+    The time is in ns since 1970; 0 for a resource whose first list was not completed.
     """
     return [
         (
@@ -153,9 +153,9 @@ def without_end(
 
 
 def _refused(rest: Iterable[Watched], shown: Callable[[str], str]) -> list[tuple[str, str]]:
-    """Return a note for each kind that was never recorded, with all namespaces of that.
+    """Return a note for each kind that was never recorded, naming all namespaces concerned.
 
-    The frames themselves say until when others are recorded.
+    For other kinds, the recording's files have the time until which they are complete.
     """
     groups: dict[str, list[Watched]] = {}
     for watch in rest:
@@ -170,7 +170,7 @@ def _refused(rest: Iterable[Watched], shown: Callable[[str], str]) -> list[tuple
 
 
 def _refused_namespaces(watched: Iterable[Watched]) -> dict[str, str]:
-    """Return the reason by each namespace of which no kind was ever listed."""
+    """Return the reason for each namespace in which no kind was ever listed."""
     by_namespace: dict[str, list[WatcherStatus]] = {}
     for watch in watched:
         if watch.resource.namespace:

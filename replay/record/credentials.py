@@ -1,4 +1,4 @@
-"""The credentials of a kubeconfig's user: fixed ones, a token's file, or an exec plugin.
+"""The credentials of a kubeconfig's user: fixed ones, a token file, or an exec plugin.
 
 Source: kubernetes v1.34 client-go plugin/pkg/client/auth/exec/exec.go (the input and output of a
 plugin), transport/token_source.go (the file of a token is read again after a minute).
@@ -53,7 +53,7 @@ class Credentials:
         self._secrets: list[str] = []
 
     def current(self) -> Credential:
-        """Return the credential; renew it where it has expired. Raises RecordError."""
+        """Return the credential; renew it if it has expired. Raises RecordError."""
         with self._lock:
             now_ns = self._now_ns()
             until_ns = self._held.until_ns if self._held else None
@@ -65,8 +65,9 @@ class Credentials:
     def refused(self, credential: Credential) -> bool:
         """Forget a credential that the server refused; return whether a new one may differ.
 
-        A renewed credential that is refused, too, is kept for a while (`Backoff`): an exec plugin
-        does not run for every request that a server, or a kubelet behind it, refuses.
+        If the server also refuses a renewed credential, that one is kept for a while (`Backoff`),
+        so that an exec plugin does not run for every request that a server, or a kubelet behind
+        it, refuses.
         """
         if self._access.exec_plugin is None and self._access.token_file is None:
             return False
@@ -84,7 +85,7 @@ class Credentials:
             return True
 
     def hide(self, text: str) -> str:
-        """Return a text without the secrets that were sent; servers repeat them in messages."""
+        """Return a text without the secrets that were sent; servers may repeat them in messages."""
         with self._lock:
             secrets = list(self._secrets)
         for secret in secrets:
@@ -156,7 +157,7 @@ def _run(plugin: ExecPlugin) -> Mapping[str, Any]:
     except OSError as error:
         problem = error.strerror or type(error).__name__
         raise RecordError(f"exec plugin {plugin.command}: {problem}") from error
-    # The texts of these errors have the arguments, which may be secret.
+    # The texts of these errors contain the arguments, which may be secret.
     except subprocess.CalledProcessError as error:
         problem = f"returned non-zero exit status {error.returncode}"
         raise RecordError(f"exec plugin {plugin.command}: {problem}") from None

@@ -1,8 +1,8 @@
 """The folder of a recording: one file a resource.
 
-A file has lines {"arrival": TIME, "event": {"type", "object"}}, as the importer of watches reads
-them, in complete zstd frames with checksums: flushed lines can be read however the recorder ends,
-and a bit that changes on the disk is noticed.
+A file holds lines {"arrival": TIME, "event": {"type", "object"}}, the format of the importer of
+watches, in complete zstd frames with checksums. So flushed lines can be read however the recorder
+ends, and damage on the disk is detected.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _MAGIC = b"\x28\xb5\x2f\xfd"
 class LineFile:
     """Appends lines to a file; thread-safe. Lines are lost until they are flushed.
 
-    `failure` is why the file cannot be written (a full disk), or None. The file then ends with its
-    last complete frame, and later lines are dropped.
+    `failure` is the error that stopped writing (such as a full disk), or None. After a failure, the
+    file ends with its last complete frame, and later lines are dropped.
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,7 +107,7 @@ class RecordingFolder:
         return cls(path)
 
     def resource(self, resource: Resource, namespace: str = "") -> LineFile:
-        """Create the file of a resource; `namespace` is the name of its only one, or its hash."""
+        """Create the file of a resource; `namespace`: its name, or hash, if it covers only one."""
         place = f".{namespace}" if namespace else ""
         return LineFile(self.path / f"{resource.name}{place}{_WATCH}")
 
@@ -120,7 +120,7 @@ class RecordingFolder:
         write_file(self.path / ABOUT, orjson.dumps(about, option=orjson.OPT_INDENT_2))
 
     def read_about(self) -> dict[str, Any]:
-        """Return recording.json; {} where it is missing or broken."""
+        """Return recording.json; {} if it is missing or damaged."""
         try:
             about = orjson.loads(read_file(self.path / ABOUT))
         except (OSError, orjson.JSONDecodeError):
@@ -138,7 +138,7 @@ class RecordingFolder:
         return file if file.exists() and file.stat().st_size else None
 
     def repair(self) -> list[Path]:
-        """Truncate files with an incomplete frame, of a recorder that was killed; return them.
+        """Truncate files that end with an incomplete frame, after a kill; return these files.
 
         Raises OSError.
         """

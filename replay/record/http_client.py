@@ -1,8 +1,9 @@
-"""HTTP requests with bounds on bytes and time, each of which another thread can cut.
+"""HTTP requests with bounds on bytes and time; another thread can abort each of them.
 
-Two rules hold. A request ends at its deadline, whatever the server does: a thread of `Connections`
-shuts its socket down, in the connect's TLS handshake, in the headers and in the body alike. And no
-answer is held beyond its bound: bytes are counted after decompression, while they arrive.
+Two rules hold. First, a request ends at its deadline, whatever the server does: a thread of
+`Connections` shuts down its socket, whether the request is in the TLS handshake, the headers or the
+body. Second, a response never takes more memory than its bound: bytes are counted after
+decompression, while they arrive.
 """
 
 from __future__ import annotations
@@ -35,14 +36,14 @@ STOPPED = "the recording has ended"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestBounds:
-    """The bounds of requests; each has the option of `reprieve record` that OPTIONS names.
+    """The bounds of requests; OPTIONS has the option of `reprieve record` for each bound.
 
-    Seconds: `connect_s` to connect (to each address), `idle_s` without a byte, `request_s` for a
-    whole request and its answer, `usage_s` the same for a source of usage, `end_s` the same for
-    a request that shows whether a watch is complete, and all of these at the end of a recording.
-    Bytes, decompressed:
-    `response_bytes` and `usage_bytes` of one answer, `event_bytes` of one line of a watch,
-    `list_bytes` of all objects of one kind.
+    Seconds: `connect_s` to connect to an address. `idle_s` without a byte. `request_s` for a whole
+    request with its response. `usage_s` the same for a source of usage. `end_s` the same for a
+    request that proves a watch complete, and for all such requests at the end of a recording.
+
+    Bytes, decompressed: `response_bytes` and `usage_bytes` of one response, `event_bytes` of one
+    line of a watch, `list_bytes` of all objects of one kind.
     """
 
     connect_s: float = 10.0
@@ -71,7 +72,7 @@ OPTIONS: Mapping[str, str] = {
 
 
 class BoundError(RecordError):
-    """An answer exceeds a bound of bytes; the text names the bound and its option."""
+    """A response exceeds a bound of bytes; the message names the bound and its option."""
 
     def __init__(self, where: str, what: str, bound: str, limit_bytes: int) -> None:
         option = OPTIONS[bound]
@@ -82,7 +83,7 @@ class BoundError(RecordError):
 
 
 class Request:
-    """One request under way; `why` is why it was cut, "" before that."""
+    """A request in progress; `why` is the reason why it was aborted, "" if it was not."""
 
     def __init__(self, where: str, until_s: float, why: str) -> None:
         self.where = where
@@ -93,7 +94,7 @@ class Request:
         self._handle: _Handle | None = None
 
     def attach(self, handle: _Handle) -> None:
-        """Use this connection; it is shut down at once where the request was cut before."""
+        """Use this connection; shut it down at once if the request was already aborted."""
         self.detach()
         self._handle = handle.taken()
         if self.why:
@@ -106,14 +107,14 @@ class Request:
             handle.close()
 
     def cut(self, why: str) -> None:
-        """End the request; its thread raises `failure`."""
+        """Abort the request; the thread that waits for it raises `failure`."""
         self.why = self.why or why
         handle = self._handle
         if handle is not None:
             handle.shut_down()
 
     def failure(self, error: Exception | None = None) -> UnreachableError:
-        """Return the error of a request that was cut, or failed by itself."""
+        """Return the error of a request that was aborted, or that failed with `error`."""
         return UnreachableError(f"{self.where}: {self.why or (error and _message(error))}")
 
 
@@ -121,7 +122,7 @@ _CURRENT: ContextVar[Request | None] = ContextVar("request", default=None)
 
 
 class Connections:
-    """All requests under way: each is cut at its deadline, and all of them by `stop`."""
+    """All requests in progress: aborts each at its deadline, and all of them on `stop`."""
 
     def __init__(self, bounds: RequestBounds) -> None:
         self.bounds = bounds
@@ -129,11 +130,11 @@ class Connections:
         self._open: set[Request] = set()
         self._cutter: Thread | None = None
         self._is_stopped = False
-        # Only one large answer is in memory at a time, whatever many servers send at once.
+        # Only one large response is in memory at a time, however many servers respond at once.
         self._gate = Lock()
 
     def stop(self) -> None:
-        """Cut all requests, and refuse new ones."""
+        """Abort all requests, and refuse new ones."""
         with self._changed:
             self._is_stopped = True
             for request in self._open:
@@ -152,11 +153,11 @@ class Connections:
         bound: str = "request_s",
         idle_s: float | None = None,
     ) -> Iterator[Answer]:
-        """Send GET and yield the answer, whose body is not read yet. Raises UnreachableError.
+        """Send GET and yield the response before its body is read. Raises UnreachableError.
 
-        The texts of errors begin with `server`, those about the answer with `where`. `bound` is
-        the field of RequestBounds for the whole request; `idle_s` replaces that of the bounds.
-        Redirects are not followed: the credentials in `headers` are for this server alone.
+        Error messages begin with `server`; messages about the response begin with `where`. `bound`
+        is the field of RequestBounds for the whole request; `idle_s` replaces that of the bounds.
+        Redirects are not followed, because the credentials in `headers` are only for this server.
         """
         with self._request(server, bound) as request:
             timeout = urllib3.Timeout(
@@ -207,7 +208,7 @@ class Connections:
                 request.detach()
 
     def _cut_late(self) -> None:
-        """Cut requests at their deadlines, until no request is under way; the body of a thread."""
+        """Abort requests at their deadlines, until none is in progress; runs in a thread."""
         with self._changed:
             while self._open and not self._is_stopped:
                 now_s = time.monotonic()
@@ -223,13 +224,13 @@ class Connections:
             self._cutter = None
 
     def renew(self, request: Request, seconds: float, why: str) -> None:
-        """Set another deadline, `seconds` from now."""
+        """Set a request's deadline to `seconds` from now; `why`: the reason given if it passes."""
         with self._changed:
             request.until_s, request.late_why = time.monotonic() + seconds, why
             self._changed.notify_all()
 
     def enter_large(self, request: Request) -> None:
-        """Wait until no other large answer is in memory. Raises UnreachableError."""
+        """Wait until no other large response is in memory. Raises UnreachableError."""
         while not self._gate.acquire(timeout=_GATE_S):
             if request.why:
                 raise request.failure()
@@ -237,9 +238,9 @@ class Connections:
 
 
 class Answer:
-    """A server's answer, whose body is read once: by `body` or by `lines`.
+    """A server's response; its body can be read once, by `body` or by `lines`.
 
-    `is_within_line`: a part of a line has been received, and its end has not.
+    `is_within_line`: whether a part of a line has been received, but not its end.
     """
 
     def __init__(
@@ -256,8 +257,8 @@ class Answer:
     def body(self, bound: str) -> bytes:
         """Return the body; `bound` is the field of RequestBounds for its bytes.
 
-        Raises BoundError before more than the bound is held (where Content-Length exceeds it,
-        before anything is read), and UnreachableError.
+        Raises BoundError as soon as the bytes exceed the bound (if Content-Length exceeds the
+        bound, before reading), and UnreachableError.
         """
         limit_bytes: int = getattr(self._connections.bounds, bound)
         length = self.headers.get("Content-Length") or ""
@@ -283,7 +284,7 @@ class Answer:
         return start[:limit_bytes]
 
     def lines(self, seconds: float) -> Iterator[bytes]:
-        """Yield complete lines until the server ends the answer, for at most `seconds`.
+        """Yield complete lines until the server ends the response, for at most `seconds`.
 
         Raises BoundError for a line above `event_bytes`, and UnreachableError.
         """
@@ -315,7 +316,7 @@ class Answer:
             except _FAILURES as error:
                 raise self._request.failure(error) from error
             if self._request.why:
-                # A body without a length ends with its connection, and would look whole.
+                # A body without a length ends with its connection: an aborted one looks complete.
                 raise self._request.failure()
             if not piece:
                 return
@@ -325,12 +326,12 @@ class Answer:
 class _Handle:
     """A second handle of a connected socket, which any thread may shut down.
 
-    It is closed when its connection and its request have closed it: the body of an answer may
-    outlive the connection.
+    The handle is closed after both its connection and its request have closed it, because the body
+    of a response may be read after the connection object is closed.
     """
 
     def __init__(self, connected: socket.socket) -> None:
-        # TLS detaches the first one.
+        # The TLS wrapper detaches the original socket.
         self._socket = connected.dup()
         self._users = 1
         self._lock = Lock()
@@ -398,7 +399,7 @@ def pool_manager(proxy_url: str = "", **options: Any) -> urllib3.PoolManager:
 
 
 def _message(error: Exception) -> str:
-    """Return the message of an error, without the reprs of objects in urllib3's texts."""
+    """Return the message of an error, without the object reprs in urllib3's texts."""
     parts = [getattr(error, "reason", None), *reversed(error.args), error]
     cause = next(argument for argument in parts if isinstance(argument, BaseException))
     if isinstance(error, DecodeError):

@@ -65,8 +65,8 @@ class ExecPlugin:
 class Access:
     """One cluster and one user. `server` is a URL without a user; absent credentials are empty.
 
-    `name` is the source of the configuration, for users. `namespace` is that of the context or of
-    the service account, "" without one.
+    `name` tells users where the configuration comes from. `namespace` is the namespace of the
+    context or of the service account; "" without one.
     """
 
     name: str
@@ -123,8 +123,8 @@ class _Entry:
 def load(path: Path | None, context: str, environment: Mapping[str, str] = os.environ) -> Access:
     """Return the access to a cluster. Raises KubeconfigError.
 
-    `path` None uses the files of $KUBECONFIG, else ~/.kube/config, else the service account of the
-    pod in which this process runs. `context` "" is the current context.
+    If `path` is None, the files in $KUBECONFIG are used, or else ~/.kube/config, or else the
+    service account of the pod in which this process runs. `context` "" is the current context.
     """
     files = _files(path, environment)
     if not files:
@@ -179,7 +179,7 @@ def _parsed(file: Path) -> _Raw:
     try:
         config = yaml_value(_bytes(file, str(file)).decode("utf-8-sig"), str(file))
     except yaml.YAMLError as error:
-        # The error's text quotes the line, which may have a secret.
+        # The error's text quotes the line, which may contain a secret.
         mark = getattr(error, "problem_mark", None)
         where = f"{file}, line {mark.line + 1}" if mark else str(file)
         problem = getattr(error, "problem", None) or "it has what YAML does not allow"
@@ -265,7 +265,7 @@ def without_user(url: str) -> str:
 
 
 def _split_user(url: str) -> tuple[str, str, str]:
-    """Return a URL without its user, and the user and the password that it has."""
+    """Return a URL without its user, and the user and the password in it."""
     scheme, separator, rest = url.partition("://")
     authority, slash, path = rest.partition("/")
     user, at, host = authority.rpartition("@")

@@ -1,4 +1,4 @@
-"""The usage of pods and nodes in a Prometheus that has the metrics of cAdvisor.
+"""Reads the usage of pods and nodes from a Prometheus that scrapes cAdvisor's metrics.
 
 Source: cAdvisor docs/storage/prometheus.md (metrics), Prometheus HTTP API v1 (/api/v1/query).
 """
@@ -22,7 +22,7 @@ from replay.record.usage import MALFORMED, NodeUsage, PodUsage, ResourceUsage, t
 
 _OF_PODS = 'container!="",pod!=""'
 _POD_QUERIES = {
-    # A container that was restarted may have two series for a while.
+    # A restarted container may have two series for a while.
     "memory_bytes": "max by (namespace, pod, container) "
     f"(container_memory_working_set_bytes{{{_OF_PODS}}})",
     "cpu_milli": "1000 * sum by (namespace, pod, container) "
@@ -39,7 +39,7 @@ _NODE_QUERIES = {
 class PrometheusUsage:
     """Queries the Prometheus at a URL, which may contain user and password.
 
-    Of pods, only the series of `namespaces` are queried, () for all.
+    Only pods in `namespaces` are queried, () for all.
     """
 
     name = "prometheus"
@@ -61,7 +61,7 @@ class PrometheusUsage:
         }
 
     def check(self) -> None:
-        """Raise RecordError if the queries are not answered."""
+        """Raise RecordError if Prometheus does not answer the queries."""
         try:
             self.sample([])
         except RecordError:
@@ -70,7 +70,10 @@ class PrometheusUsage:
             raise RecordError(f"{self._url}: a malformed answer") from error
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
-        """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
+        """Return the usage of nodes and pods; all pods are in the entry of node "".
+
+        Raises RecordError.
+        """
         node_names = set(nodes)
         of_nodes = self._gathered(_NODE_QUERIES, "node")
         node_usages = [
@@ -122,7 +125,7 @@ class PrometheusUsage:
             raise refusal
         for series in answer["data"].get("result") or ():
             value = float(series["value"][1])
-            # NaN compares with nothing.
+            # This also excludes NaN.
             if 0 <= value < 1 << 62:
                 yield series["metric"], int(value)
 

@@ -1,7 +1,7 @@
-"""The trace of a recording's folder: the importer of watches reads it, and usage is added.
+"""Makes a trace from a recording's folder: the importer of watches reads it, and usage is added.
 
-The usage profile of a pod counts from its start, that of a node from its creation, as a replay
-reads them.
+As a replay expects, the times in a pod's usage profile are relative to the pod's start, and the
+times in a node's profile to the node's creation.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Window = tuple[int, _Usage]
 
 
 def trace_of(folder: RecordingFolder) -> Iterator[Record]:
-    """Yield the trace of a recording, also of one that was interrupted.
+    """Yield the trace of a recording, even if the recording was interrupted.
 
     Raises RecordError if nothing was received, TraceError if a file cannot be read.
     """
@@ -80,8 +80,8 @@ def _completed(
 ) -> Iterator[Record]:
     """Yield the records, with the recorder's facts in the header and its issues at the end.
 
-    `is_claimed`: the watches say until when they are complete. In others the window includes the
-    time after the last change, until the recorder ended.
+    `is_claimed`: whether the watches state until when they are complete. If not, the window extends
+    from the last change to the end of the recorder.
     """
     at_ns, sequence, ended_ns = 0, 0, 0 if is_claimed else time_ns(about.get("ended")) or 0
     for record in records:
@@ -89,10 +89,10 @@ def _completed(
             ended_ns = max(ended_ns, record.header.window_end_time_ns)
             _complete(record.header, about, ended_ns)
         elif record.HasField("issue"):
-            # The path of the folder belongs to this machine, not to the cluster.
+            # The folder's path is about this machine, not about the cluster.
             record.issue.where = record.issue.where.removeprefix(f"{folder.path}/")
         if record.time_ns > ended_ns:
-            # A replay ends with the window, and has all issues before that.
+            # A replay stops at the end of the window, so all issues must come before it.
             for issue in issues.taken():
                 sequence += 1
                 yield Record(time_ns=at_ns, sequence=sequence, issue=issue)
@@ -107,7 +107,7 @@ def _completed(
 
 
 def _complete(header: Header, about: Mapping[str, Any], ended_ns: int) -> None:
-    """Add to the header what watches do not contain."""
+    """Add the recorder's facts that watches do not contain to the header."""
     header.importer = "record 1"
     header.window_end_time_ns = ended_ns
     header.kubernetes_version = str(about.get("version") or "") or header.kubernetes_version
@@ -121,7 +121,7 @@ def _complete(header: Header, about: Mapping[str, Any], ended_ns: int) -> None:
 class UsageHistory:
     """Recorded usage by pod (UID) and node (name), at most WINDOWS_MAX windows of each.
 
-    In a longer run, neighbouring windows are merged with the larger amounts of the two.
+    Beyond that, neighbouring windows are merged, with the larger amounts of the two.
     """
 
     def __init__(self) -> None:
@@ -141,7 +141,7 @@ class UsageHistory:
                 self.add(at_ns, line)
 
     def add(self, at_ns: int, line: Mapping[str, Any]) -> None:
-        """Add one sample, a line of UsageLog."""
+        """Add one sample: a line of UsageLog."""
         for windows_of, usages in ((self.pods, line.get("pods")), (self.nodes, line.get("nodes"))):
             for name, usage in (usages or {}).items():
                 windows = windows_of.setdefault(name, [])

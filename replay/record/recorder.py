@@ -1,7 +1,7 @@
 """The threads of a recording: one for each resource, one for usage, one that flushes files.
 
-A few more ask again and again for proofs that watches are complete, and at the end there is one for
-each resource that does so (watcher.py).
+A few more threads request proofs that watches are complete, periodically; at the end, one thread
+for each resource does so (watcher.py).
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _PROVERS = 4
 class RecorderSettings:
     """The settings of a recording. `usage_every_s` is the time between two samples.
 
-    `page` is the limit of a list request; `backoff` makes the waits between a requester's attempts.
-    Namespaced kinds are recorded in `namespaces`, () in all; those in `absent` do not exist.
+    `page` is the limit of a list request; `backoff` creates the backoff of a requester. Namespaced
+    kinds are recorded in `namespaces`, () for all; namespaces in `absent` do not exist.
     `prove_every_s` is the longest time between two proofs that a watch is complete.
     """
 
@@ -60,7 +60,7 @@ class RecorderSettings:
     prove_every_s: float = PROOF_S
 
     def scoped_resources(self) -> list[Resource]:
-        """Return what is listed and watched."""
+        """Return the resources to list and watch, each namespaced one once a namespace."""
         scoped = resources_in(self.namespaces, self.resources)
         return [resource for resource in scoped if resource.namespace not in self.absent]
 
@@ -90,13 +90,13 @@ class RecordingProgress:
 
     @property
     def problems(self) -> list[str]:
-        """Return the current failures that are retried, each text once."""
+        """Return the distinct messages of current failures that are retried."""
         problems = (status.problem for status in self.statuses.values())
         return list(dict.fromkeys(problem for problem in problems if problem))
 
 
 class Recorder:
-    """Records into a folder while its context `running` is open; `ended_ns` is when that ended."""
+    """Records into a folder while the context `running` is open; `ended_ns`: when it ended."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class Recorder:
                 self._close_all()
         finally:
             self._ending.set()
-            # Cuts every request; the thread of one that resolves a name is left alone.
+            # This aborts every request, except one that resolves a name: its thread is abandoned.
             self._api.stop()
             end_s = time.monotonic() + _END_S
             for thread in [*threads, flusher]:
@@ -182,7 +182,7 @@ class Recorder:
                 file.close()
 
     def _close_all(self) -> None:
-        """Let all watchers prove their ends, or list them, at the same time."""
+        """Let all watchers, in parallel, prove that they are complete, or list once more."""
         for watcher in self._watchers:
             watcher.end_ns = self.ended_ns
         closing = [Thread(target=watcher.close, daemon=True) for watcher in self._watchers]
@@ -193,9 +193,10 @@ class Recorder:
             thread.join(max(0.0, end_s - time.monotonic()))
 
     def _prove_all(self, watchers: Sequence[Watcher]) -> None:
-        """Request proofs until the end; the body of a thread.
+        """Request proofs until the end; runs in a thread.
 
-        At first more often: a recording of seconds that is killed has an end, too.
+        At first proofs are more frequent, so that even a recording killed after seconds has a time
+        up to which it is complete.
         """
         every_s = min(1.0, self._prove_every_s)
         while not self._ending.wait(every_s):
@@ -205,9 +206,9 @@ class Recorder:
                     watcher.prove()
 
     def _flush_all(self) -> None:
-        """Flush all files again and again until the end; the body of a thread.
+        """Flush all files periodically until the end; runs in a thread.
 
-        A thread of its own: a terminal that takes no output delays no write to the disk.
+        The thread is separate so that a terminal that blocks output does not delay writes.
         """
         while not self._ending.wait(_FLUSH_S):
             for file in self._files:
@@ -222,7 +223,7 @@ class Recorder:
         )
 
     def goes_on(self) -> bool:
-        """Return whether nothing is broken, and not all that matters is refused."""
+        """Return whether the recording can continue: no fatal failure, not everything refused."""
         return not self.broken() and not is_over(self.watched())
 
     def watched(self) -> list[Watched]:
@@ -233,7 +234,7 @@ class Recorder:
         ]
 
     def hint(self) -> str:
-        """Return how namespaces are recorded where kinds are forbidden in the cluster, or "".
+        """Return how to record namespaces if kinds are forbidden at the cluster scope, or "".
 
         The example is the namespace of the kubeconfig's context, or of the service account.
         """
@@ -268,7 +269,7 @@ class Recorder:
 
     @property
     def is_disk(self) -> bool:
-        """Return whether that failure is one of the disk that the frames are written to."""
+        """Return whether `broken` is a failure of the disk that holds the folder."""
         return isinstance(self._failed_file(), OutputError)
 
     def _failed_file(self) -> ReplayError | None:
@@ -276,11 +277,11 @@ class Recorder:
         return next(failed, None)
 
     def without_end(self, shown: Callable[[str], str]) -> list[tuple[str, int, str]]:
-        """Return the resources whose end is missing: title, until when it is complete, and why."""
+        """Return (title, complete until, reason) of resources that are not complete to the end."""
         return without_end(self.watched(), shown)
 
     def notes(self, shown: Callable[[str], str]) -> list[tuple[str, str]]:
-        """Return what is missing in the recording, and why; `shown` is how a namespace is named."""
+        """Return (missing data, reason) of the recording; `shown` formats a namespace's name."""
         result = [
             (
                 f"namespace {shown(namespace)} is not recorded",

@@ -1,8 +1,8 @@
 """Redaction: names, label values, images and similar texts become keyed hashes.
 
 Equal texts become equal hashes, so that selectors, affinities, tolerations and references still
-match. The sets below name what is kept; all other texts are hashed, and what a trace does not carry
-(environments, commands, most annotations) is left out.
+match. The sets below list the texts that are kept; all other texts are hashed. Fields that a trace
+does not contain (environments, commands, most annotations) are left out.
 """
 
 from __future__ import annotations
@@ -64,7 +64,9 @@ CronJobSpec.schedule CronJobSpec.time_zone CronJobSpec.concurrency_policy
 ResourceQuotaSpec.scopes ScopedResourceSelectorRequirement.scope_name
 ScopedResourceSelectorRequirement.operator LimitRangeItem.type
 """)
-"""Enums, versions, schedules, and the names of schedulers, which configurations refer to."""
+"""Fields that are kept: enums, versions, schedules, and names of schedulers (configurations use
+them).
+"""
 
 KEY_FIELDS = _words("""
 LabelSelectorRequirement.key NodeSelectorRequirement.key
@@ -78,7 +80,7 @@ CSINodeDriver.topology_keys
 TYPE_FIELDS = _words("""
 PodCondition.type NodeCondition.type Condition.type PodFailurePolicyOnPodCondition.type
 """)
-"""Types of conditions: those with a domain other than Kubernetes' are hashed."""
+"""Types of conditions; a type with a domain other than Kubernetes' is hashed."""
 
 MESSAGE_FIELDS = _words("""
 PodCondition.message PodStatus.message NodeCondition.message Condition.message
@@ -87,10 +89,10 @@ ContainerStateWaiting.message ContainerStateTerminated.message PriorityClass.des
 """Messages, which are hashed word by word."""
 
 KIND_FIELDS = _words("OwnerReference.kind ObjectReference.kind")
-"""Kinds of objects: those that are not recorded, such as custom resources, are hashed."""
+"""Kinds of objects; a kind that is not recorded, such as a custom resource, is hashed."""
 
 API_VERSION_FIELDS = _words("OwnerReference.api_version ObjectReference.api_version")
-"""Versions of API groups: groups with a domain other than Kubernetes' are hashed."""
+"""Versions of API groups; a group with a domain other than Kubernetes' is hashed."""
 
 IMAGE_FIELDS = frozenset({"Container.image", "ContainerImage.names"})
 """Names of images."""
@@ -103,7 +105,7 @@ app component controller-revision-hash controller-uid env environment job-name k
 metadata.name pod-template-generation pod-template-hash region release role tier track
 version zone
 """)
-"""Common keys without a domain, and those that Kubernetes sets."""
+"""Label keys that are kept: common keys without a domain, and keys that Kubernetes sets."""
 
 KEPT_TEXTS = _words("""
 default kube-system kube-public kube-node-lease default-scheduler kube-root-ca.crt
@@ -112,7 +114,8 @@ arm64 0.0.0.0 127.0.0.1 :: ::1 foregroundDeletion orphan ebs.csi.aws.com
 pd.csi.storage.gke.io disk.csi.azure.com file.csi.azure.com cinder.csi.openstack.org
 csi.vsphere.vmware.com pxd.portworx.com efs.csi.aws.com
 """)
-"""Names and values of Kubernetes, and of public drivers whose volumes it counts."""
+"""Texts that are kept: names and values of Kubernetes, and of public volume drivers that it counts.
+"""
 
 ANNOTATIONS = _words("""
 batch.kubernetes.io/job-completion-index controller.kubernetes.io/pod-deletion-cost
@@ -123,7 +126,7 @@ storageclass.kubernetes.io/is-default-class storageclass.beta.kubernetes.io/is-d
 volume.beta.kubernetes.io/storage-class volume.kubernetes.io/selected-node
 volume.kubernetes.io/storage-provisioner pv.kubernetes.io/migrated-to
 """)
-"""Annotations that a replay reads; their values are hashed as names. Others are left out."""
+"""Annotations that a replay reads; their values are hashed as names. Other ones are left out."""
 
 VOCABULARY = _words("""
 a about above acting affinity after all already also an and another anti antiaffinity any
@@ -156,7 +159,7 @@ with without would zone
 class Redactor:
     """Hashes with one key; without the key, a hash does not reveal its text.
 
-    `names` are hashed in a server's messages although they may be words of VOCABULARY.
+    `names` are hashed in a server's messages even if they are words of VOCABULARY.
     """
 
     def __init__(self, key: bytes, names: Iterable[str] = ()) -> None:
@@ -164,9 +167,9 @@ class Redactor:
         self._key = blake2b(key).digest()[:_KEY_BYTES_MAX]
 
     def object(self, raw: Raw) -> Raw | None:
-        """Return redacted Kubernetes JSON; None if it is not in a trace.
+        """Return an object's redacted JSON; None if a trace does not contain its kind.
 
-        Raises FieldError if it cannot be read, and so cannot be hashed.
+        Raises FieldError if the object cannot be parsed, and so cannot be hashed.
         """
         if not is_carried(raw):
             return None
@@ -197,7 +200,7 @@ class Redactor:
         return key if is_own or not key else self._hash(key)
 
     def kind(self, kind: str) -> str:
-        """Return the hash of the kind of an object; kinds that are recorded are kept."""
+        """Return the hash of a kind; recorded kinds are kept."""
         return kind if kind in _RECORDED_KINDS else self.text(kind)
 
     def api_version(self, api_version: str) -> str:
@@ -220,7 +223,7 @@ class Redactor:
         return _TOKEN.sub(lambda match: self._word(match[0]), message)
 
     def server_words(self, message: str) -> str:
-        """Return a server's message as `words` does, without the redactor's `names`."""
+        """Return a server's message as `words` does, with the redactor's `names` hashed, too."""
         return _TOKEN.sub(lambda match: self._server_word(match[0]), message)
 
     def _server_word(self, word: str) -> str:
@@ -243,7 +246,7 @@ class Redactor:
         return "r" + b32encode(digest).decode().rstrip("=").lower()
 
     def _hidden(self, descriptor: Descriptor, raw: Raw) -> dict[str, Any]:
-        """Return `raw`, redacted, with the fields of the message only."""
+        """Return `raw` redacted, with only the fields of the message type."""
         result = {}
         for name, field in _fields(descriptor).items():
             if name in raw:
@@ -285,7 +288,7 @@ class Redactor:
         if field.name == "annotations":
             return dict(self._annotations(value.items()))
         hide = self.key if field.name in LABEL_MAPS else self.text
-        # Values other than strings are times: disruptedPods.
+        # In the only map without string values, disruptedPods, the values are times.
         is_text = _value_of(field).type == FieldDescriptor.TYPE_STRING
         return {hide(name): self.text(value[name]) if is_text else value[name] for name in value}
 
@@ -313,7 +316,7 @@ def _value_of(field: FieldDescriptor) -> FieldDescriptor:
 
 
 def _is_own(field: FieldDescriptor, value: object) -> bool:
-    """Return whether a value, by itself or by its field, identifies nothing."""
+    """Return whether a value can be kept, because its field or its form identifies nothing."""
     if not isinstance(value, str):
         return True
     if json_codec.is_quantity(field):

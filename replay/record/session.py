@@ -28,10 +28,10 @@ from services.rpc.kube import rfc3339
 class RecordingResult:
     """A recording that has ended. `broken` is the failure that ended it early, or "".
 
-    `is_disk` is whether that failure is one of the disk that the frames are written to.
-    `usage` is the name of the source of usage, "" without samples; `usage_why` is why that source
-    was chosen. `missing` names the resources whose end is missing, and since when; "" without any.
-    `hint` is what the user may do about what is refused, or "".
+    `is_disk`: whether that failure concerns the disk that holds the folder. `usage`: the name of
+    the source of usage, "" without samples; `usage_why`: why that source was chosen. `missing`: the
+    resources that are not complete to the end, with the times, or "". `hint`: what the user can do
+    about refused resources, or "".
     """
 
     folder: RecordingFolder
@@ -52,7 +52,7 @@ class RecordingResult:
 class RecordingRequest:
     """The options of `reprieve record`. `redact_key` None does not redact.
 
-    `usage` is a selection for `choose_source`; `namespaces` () records all.
+    `usage` is an argument of `choose_source`; `namespaces` () records all namespaces.
     """
 
     kubeconfig: Path | None
@@ -70,7 +70,7 @@ def record_live(
 ) -> RecordingResult:
     """Record a live cluster until `keep_going` returns False. Raises RecordError, OutputError.
 
-    The folder is removed where nothing was received.
+    The folder is removed if nothing was received.
     """
     access = kubeconfig.load(request.kubeconfig, request.context)
     api = ApiServer(access, time.time_ns, request.bounds)
@@ -111,7 +111,7 @@ def _remove_empty(folder: RecordingFolder) -> None:
 
 
 def _remove(folder: RecordingFolder) -> None:
-    """Remove the recorder's own files, and the folder where nothing else is in it."""
+    """Remove the recorder's files, and the folder if it is empty then."""
     for path in [*folder.path.glob("*.jsonl.zst"), folder.path / ABOUT]:
         path.unlink(missing_ok=True)
     with contextlib.suppress(OSError):
@@ -128,11 +128,11 @@ def record(
     now_ns: Callable[[], int],
     keep_going: Callable[[RecordingProgress], bool],
 ) -> RecordingResult:
-    """Record until `keep_going` returns False; it is called again and again, and waits a little.
+    """Record until `keep_going` returns False; it is called repeatedly, and must wait a little.
 
-    `version` is that of the server. Raises RecordError if the server cannot be reached, does not
-    accept the user's credentials, or refuses every resource, OutputError if the disk has no room
-    for anything. A later failure ends the recording and is its `broken`.
+    `version` is the server's version. Raises RecordError if the server cannot be reached, does not
+    accept the user's credentials, or refuses every resource; OutputError if the disk is full before
+    anything is written. A later failure ends the recording and becomes its `broken`.
     """
     source = usage.source
     recorder = Recorder(api, folder, usage, options, now_ns)
@@ -154,7 +154,7 @@ def record(
     state, broken = recorder.state(), recorder.broken()
     _check_received(recorder, api.address, state, broken)
     seconds = (recorder.ended_ns - began_ns) / 1e9
-    # A server's refusal names its user.
+    # A server's refusal contains the user's name.
     redacted = options.redactor.server_words if options.redactor else str
     about |= {
         "ended": rfc3339.text(recorder.ended_ns, 6),
@@ -167,7 +167,7 @@ def record(
     notes = [f"{what}: {why}" for what, why in recorder.notes(str)]
     notes += _gaps(folder)
     if options.namespaces:
-        # The importer of the frames adds this one to the trace.
+        # The importer adds the same note to the trace.
         notes.insert(0, partial_text(options.namespaces))
     return RecordingResult(
         folder=folder,
@@ -186,16 +186,19 @@ def record(
 
 
 def _gaps(folder: RecordingFolder) -> list[str]:
-    """Return the notes on gaps and missing ends, as the trace has them."""
+    """Return the notes about gaps and missing ends that the trace will have."""
     issues = Issues()
-    # A file that the disk has damaged is reported by the reader of its changes.
+    # The reader of the changes reports a damaged file.
     with contextlib.suppress(OSError):
         recording_coverage(folder.watches()).add_issues(issues)
     return [issue.message for issue in issues]
 
 
 def _missing(resources: Sequence[tuple[str, int, str]]) -> str:
-    """Return which resources lack their end, since when, and why the first one does; or ""."""
+    """Return a text about resources that are not complete to the end; "" if all are.
+
+    It has the times up to which they are complete, and the reason for the first one.
+    """
     if not resources:
         return ""
     never = [title for title, until_ns, _ in resources if not until_ns]
@@ -209,7 +212,7 @@ def _missing(resources: Sequence[tuple[str, int, str]]) -> str:
 def _check_received(
     recorder: Recorder, address: str, state: RecordingProgress, broken: str
 ) -> None:
-    """Raise RecordError, or OutputError, where nothing was received."""
+    """Raise RecordError or OutputError if nothing was received."""
     statuses, all_refused = state.statuses.values(), is_refused(recorder.watched())
     if not all_refused and any(status.has_received for status in statuses):
         return

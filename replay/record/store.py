@@ -41,9 +41,9 @@ class WatchEvent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _StoredObject:
-    """The last state of an object, compressed since a cluster has many.
+    """The last state of an object, compressed because a cluster has many objects.
 
-    `held_bytes` is its size before that, at least _OBJECT_BYTES_MIN.
+    `held_bytes` is its uncompressed size, at least _OBJECT_BYTES_MIN.
     """
 
     version: str
@@ -52,7 +52,7 @@ class _StoredObject:
 
 
 class Listing:
-    """The pages of one list so far: which objects it has, and those that differ from the store."""
+    """The pages of one list so far: its objects, and the objects that differ from the store."""
 
     def __init__(self) -> None:
         self.listed: set[str] = set()
@@ -63,12 +63,11 @@ class Listing:
 class ResourceStore:
     """The objects of one resource: lists and watch events in, new events out. No I/O.
 
-    A list after a gap is compared with the stored objects, by uid and resourceVersion, so that
-    changes in between become events and no event is repeated. Memory is bounded: the objects have
-    at most `bytes_max` (an object counts at least 1 KiB, one that is left out, too), beyond which
-    BoundError is raised.
-    `version` is the resourceVersion of the next watch, "" before the end of the first list.
-    `lists` counts completed lists.
+    A list after a gap is compared with the stored objects, by UID and resourceVersion, so that
+    changes during the gap become events and no event is repeated. Memory is bounded: BoundError is
+    raised if the objects have more than `bytes_max` together; an object counts at least 1 KiB, even
+    if it is left out. `version` is the resourceVersion of the next watch, "" before the end of the
+    first list. `lists` counts completed lists.
     """
 
     def __init__(self, resource: Resource, bytes_max: int) -> None:
@@ -88,18 +87,18 @@ class ResourceStore:
 
     @property
     def unreadable(self) -> int:
-        """Return the number of objects that were left out, wholly or in one of their states."""
+        """Return the number of objects of which at least one state was left out."""
         return len(self._unreadable)
 
     def leave_out(self, uid: str) -> None:
-        """Count an object that cannot be read."""
+        """Count an object that cannot be parsed."""
         if uid not in self._unreadable:
             self._unreadable.add(uid)
             self._held_bytes += _OBJECT_BYTES_MIN
             self._check_bytes(self._held_bytes)
 
     def page(self, listing: Listing, items: Sequence[Raw]) -> Iterator[WatchEvent]:
-        """Add a page of a list; yield the events of a page of the first list at once."""
+        """Add a page of a list; if it is the first list, yield the page's events at once."""
         for item in items:
             raw = {"apiVersion": self.resource.api_version, "kind": self.resource.kind, **item}
             uid = uid_of(raw)
@@ -119,7 +118,7 @@ class ResourceStore:
                 listing.changed.append((_number(raw), uid, new))
 
     def differs(self, listing: Listing) -> bool:
-        """Return whether a list has objects, or states of objects, other than the stored ones."""
+        """Return whether a list differs from the store in its objects or their states."""
         return any(uid not in listing.listed for uid in self._objects) or any(
             self._is_new(uid, new) for _, uid, new in listing.changed
         )
@@ -129,9 +128,9 @@ class ResourceStore:
     ) -> Iterator[WatchEvent]:
         """End the list, whose resourceVersion is `version`; yield the events of a later list.
 
-        Deletions come first, with the version of the list since their own is not known; then
-        additions and changes in the order of their versions. `gap` is the content of the event that
-        marks the gap before the list.
+        Deletions come first, with the version of the list, because their own versions are unknown;
+        then additions and changes in the order of their versions. `gap` is the content of the event
+        that marks the gap before the list.
         """
         if self.lists and gap:
             yield WatchEvent(type=GAP, object={"kind": self.resource.kind, **gap})
@@ -148,7 +147,7 @@ class ResourceStore:
         self.version = version
 
     def bookmark(self, version: str, annotations: Mapping[str, str]) -> WatchEvent:
-        """Return the event that says that everything until a resourceVersion was received."""
+        """Return the event which states that all changes up to a resourceVersion were received."""
         raw = {
             "kind": self.resource.kind,
             "apiVersion": self.resource.api_version,
@@ -157,7 +156,7 @@ class ResourceStore:
         return WatchEvent(type="BOOKMARK", object=raw)
 
     def _is_new(self, uid: str, listed: _StoredObject) -> bool:
-        """Return whether a listed state is not stored; a watch may have brought it since."""
+        """Return whether a listed state is not in the store; a watch may have added it since."""
         stored = self._objects.get(uid)
         return stored is None or stored.version != listed.version
 
@@ -192,9 +191,12 @@ class ResourceStore:
         return WatchEvent(type=type_, object=raw)
 
     def _packed(self, uid: str, raw: Raw) -> _StoredObject | None:
-        """Return an object for storing; None, and count it, where it cannot be written as JSON."""
+        """Return an object in stored form; None if it cannot be encoded as JSON.
+
+        An object that cannot be encoded is counted in `unreadable`.
+        """
         try:
-            # As deep as a line of the recording, which cannot be nested deeper than 254 levels.
+            # Nested as in a line of the recording: orjson's limit is 254 levels.
             data = orjson.dumps({"event": {"object": raw}})
         except TypeError:
             self.leave_out(uid)

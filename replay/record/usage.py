@@ -21,7 +21,7 @@ from services.rpc.kube import rfc3339
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceUsage:
-    """The usage of a pod or a node; None for what its source does not report.
+    """The usage of a pod or a node; an amount that the source does not report is None.
 
     `memory_bytes` is the working set; `inodes` and `processes` are counts.
     """
@@ -41,22 +41,22 @@ class ResourceUsage:
 
 
 AMOUNT_MAX = 2**62
-"""The largest amount; neither it nor a float above it exceeds an int64."""
+"""The largest accepted amount; it fits in an int64, as does any float up to it."""
 MALFORMED = (ArithmeticError, AttributeError, LookupError, RecordError, TypeError, ValueError)
-"""Exceptions of reading an answer whose JSON its source should not send."""
+"""Exceptions that a malformed response of a source can raise."""
 USAGE_FIELDS = tuple(usage_field.name for usage_field in fields(ResourceUsage))
 """The names of the amounts of ResourceUsage."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
-    """The usage of a pod, and of its containers by name, as far as the source reports them."""
+    """The usage of a pod, and of its containers by name if the source reports them."""
 
     whole: ResourceUsage
     containers: Mapping[str, ResourceUsage] = field(default_factory=dict)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return the reported amounts by name, those of containers under "containers"."""
+        """Return the reported amounts by name; "containers" has the amounts of each container."""
         containers = {
             name: usage.to_mapping() for name, usage in self.containers.items() if name and usage
         }
@@ -64,7 +64,7 @@ class PodUsage:
 
 
 CONTAINERS = "containers"
-"""The name of a pod's usage by container, in a line of UsageLog."""
+"""The key of a pod's usage by container, in a line of UsageLog."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +91,7 @@ class UsageSource(Protocol):
 
 
 def total_usage(amounts: Sequence[ResourceUsage]) -> ResourceUsage:
-    """Return the sums of the reported amounts, at most AMOUNT_MAX; None if none is reported."""
+    """Return the sum of each amount, at most AMOUNT_MAX; None if nobody reports the amount."""
     sums: dict[str, int] = {}
     for usage in amounts:
         for name, value in usage.to_mapping().items():
@@ -131,17 +131,17 @@ class ClusterIndex:
 
     @property
     def is_ready(self) -> bool:
-        """Return whether there is something to sample: nodes, or pods where nodes are refused."""
+        """Return whether there is something to sample: nodes, or pods if nodes are refused."""
         with self._lock:
             return bool(self._nodes) or (self._lacks_nodes and bool(self._pods))
 
     def refuse(self, kind: str) -> None:
-        """Note that a kind is not listed."""
+        """Note that the server refuses to list a kind."""
         if kind == "Node":
             self._lacks_nodes = True
 
     def see(self, kind: str, raw: Raw, *, is_gone: bool) -> None:
-        """Add an object of a list or a watch, or remove it; only nodes and pods are kept."""
+        """Add, replace or remove (`is_gone`) a node or pod; ignore objects of other kinds."""
         name = name_of(raw)
         with self._lock:
             if kind == "Pod":
@@ -154,7 +154,7 @@ class ClusterIndex:
     def keep(self, kind: str, names: Set[tuple[str, str]], namespace: str = "") -> None:
         """Remove the nodes or pods whose names are not in a complete list.
 
-        `namespace` is the only one that the list is of, "" for all.
+        `namespace` is the namespace of the list, "" for all namespaces.
         """
         with self._lock:
             if kind == "Node":
@@ -180,7 +180,7 @@ class ClusterIndex:
         uid = str(meta(raw).get("uid") or "")
         indexed = self._pods.get(key)
         if is_gone:
-            # Another pod may have the name already.
+            # A new pod may already have the same name.
             if indexed is not None and indexed.uid == uid:
                 del self._pods[key]
             return
@@ -196,10 +196,10 @@ def name_of(raw: Raw) -> tuple[str, str]:
 class UsageLog:
     """Logs samples of the usage of nodes and pods.
 
-    Lines {"arrival": TIME, "nodes": {NAME: AMOUNTS}, "pods": {UID: AMOUNTS}}; a pod's amounts may
-    have those of its containers. A node's amounts are without those of its pods. `source` is
-    sampled until `ending` is set; `run` is the body of a thread. `samples` counts lines; `problem`
-    is the last failure, "" after a success.
+    A line is {"arrival": TIME, "nodes": {NAME: AMOUNTS}, "pods": {UID: AMOUNTS}}; a pod's amounts
+    may include the amounts of its containers. A node's amounts exclude those of its pods. `source`
+    is sampled until `ending` is set; `run` is the body of a thread. `samples` counts lines;
+    `problem` is the last failure, "" after a success.
     """
 
     source: UsageSource
@@ -216,7 +216,7 @@ class UsageLog:
     _reported: set[str] = field(default_factory=set)
 
     def run(self) -> None:
-        """Sample at once and then every `every_s`, later after failures (`backoff`)."""
+        """Sample at once and then every `every_s`; wait longer after a failure (`backoff`)."""
         while not self.ending.is_set():
             # Before the first list of nodes there is no kubelet to query.
             is_ready = self.index.is_ready
@@ -267,7 +267,7 @@ class UsageLog:
         return {"nodes": nodes, "pods": pods}
 
     def _of_pod(self, usage: PodUsage) -> dict[str, Any]:
-        """Return a pod's amounts; the names of containers are redacted as all names are."""
+        """Return a pod's amounts; names of containers are redacted as all names are."""
         amounts = usage.to_mapping()
         if CONTAINERS in amounts:
             containers = amounts[CONTAINERS].items()
@@ -281,7 +281,7 @@ class UsageLog:
 
 
 def usage_without_pods(whole: ResourceUsage, pods: ResourceUsage) -> dict[str, int]:
-    """Return the usage of a node without that of its pods, at least 0."""
+    """Return a node's usage minus its pods' usage, at least 0."""
     of_pods = pods.to_mapping()
     return {
         name: max(0, value - of_pods.get(name, 0)) for name, value in whole.to_mapping().items()

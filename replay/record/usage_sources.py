@@ -1,4 +1,4 @@
-"""Sources of usage, and the selection of one: the source that the user names, or the best one.
+"""Sources of usage, and the selection of one: the source that the user names, or the best source.
 
 Source: kubernetes v1.34 kubelet/pkg/apis/stats/v1alpha1/types.go (Summary, through the API server's
 proxy), metrics/pkg/apis/metrics/v1beta1/types.go (NodeMetrics, PodMetrics).
@@ -38,9 +38,9 @@ _METRICS = "/apis/metrics.k8s.io/v1beta1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenSource:
-    """The selected source, or None; `why` is for users.
+    """The selected source, or None; `why` is the reason, for users.
 
-    `refused` are the namespaces of which it reports no usage, and why.
+    `refused` has the namespaces for which the source reports no usage, with the reasons.
     """
 
     source: UsageSource | None
@@ -51,9 +51,8 @@ class ChosenSource:
 def choose_source(selection: str, api: ApiServer, namespaces: Sequence[str] = ()) -> ChosenSource:
     """Return the source for "auto", "kubelet", "metrics", "prometheus=URL" or "off".
 
-    "auto" prefers kubelets, which report more than metrics.k8s.io. `namespaces` are the only ones
-    of interest, () for all. Raises RecordError if a source that is selected by name does not
-    answer.
+    "auto" prefers kubelets, which report more than metrics.k8s.io. `namespaces` are the recorded
+    namespaces, () for all. Raises RecordError if a source that is selected by name does not answer.
     """
     if selection == "off":
         return ChosenSource(source=None, why="--usage off")
@@ -79,9 +78,9 @@ def choose_source(selection: str, api: ApiServer, namespaces: Sequence[str] = ()
 
 
 def _metrics_of(namespaces: Sequence[str], api: ApiServer, why: str) -> ChosenSource | None:
-    """Return metrics.k8s.io for some namespaces, None if it answers for neither of them.
+    """Return metrics.k8s.io for `namespaces`; None if it answers for none of them.
 
-    Pods are queried at the cluster scope where that is allowed, otherwise in each namespace.
+    Pods are queried at the cluster scope if that is allowed, otherwise in each namespace.
     """
     refused: dict[str, str] = {}
     paths = [f"{_METRICS}/pods"]
@@ -100,7 +99,7 @@ def _metrics_of(namespaces: Sequence[str], api: ApiServer, why: str) -> ChosenSo
 
 
 def _kubelets_answer(api: ApiServer) -> bool:
-    """Return whether one of the first three nodes' kubelets answers; a single one may be down."""
+    """Return whether the kubelet of any of the first three nodes answers; one may be down."""
     try:
         nodes = parts(api.get(NODES.path, {"limit": 3}), "items")[:3]
     except RecordError:
@@ -114,7 +113,7 @@ def _answers(api: ApiServer, path: str) -> bool:
 
 
 def _refusal(api: ApiServer, path: str) -> str:
-    """Return why the API server does not serve a path, "" if it does. Raises as `_answers`."""
+    """Return why the API server does not serve a path; "" if it does. Raises as `_answers`."""
     try:
         api.get(path, of="usage")
     except ApiError as error:
@@ -128,14 +127,14 @@ def _summary_path(node: str) -> str:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class _Kubelet:
-    """One kubelet: it is not queried again before `due_s`."""
+    """The state of one kubelet; it is not queried before `due_s`."""
 
     backoff: Backoff = field(default_factory=Backoff)
     due_s: float = 0.0
 
 
 class KubeletUsage:
-    """Queries the kubelet of each node, eight at a time; those that fail, less often."""
+    """Queries the kubelets of all nodes, eight at a time; a kubelet that fails, less often."""
 
     name = "kubelet"
 
@@ -150,7 +149,7 @@ class KubeletUsage:
         for node, kubelet in self._kubelets.items():
             if kubelet.backoff.clock() >= kubelet.due_s:
                 waiting.put(node)
-        # Daemons, unlike the threads of an executor: a process ends although they wait.
+        # Daemon threads, unlike an executor's, do not keep the process alive while they wait.
         threads = [
             Thread(target=self._ask_all, args=(waiting, answers), daemon=True)
             for _ in range(min(_AT_ONCE, waiting.qsize()))
@@ -166,7 +165,7 @@ class KubeletUsage:
         return usages
 
     def _ask_all(self, waiting: SimpleQueue[str], answers: list[NodeUsage | RecordError]) -> None:
-        """Query the kubelets of `waiting` until it is empty; the body of a thread."""
+        """Query the kubelets of the nodes in `waiting` until it is empty; runs in a thread."""
         while True:
             try:
                 node = waiting.get_nowait()
@@ -207,7 +206,7 @@ def read_summary(node: str, summary: Raw) -> NodeUsage:
 
 
 def _of_pod(raw: Raw) -> PodUsage:
-    # The pod's cgroup counts more than its containers; some systems do not report it.
+    # The pod's cgroup uses more than its containers together; some systems do not report it.
     by_name = {
         str(container.get("name")): _of_container(container)
         for container in parts(raw, "containers")
@@ -233,7 +232,7 @@ def _of_container(raw: Raw) -> ResourceUsage:
 
 
 def _used(node_summary: Raw, capacity: str, available: str) -> int | None:
-    """Return the usage of a node's file system, as the kubelet's thresholds read it."""
+    """Return the usage of a node's file system as the kubelet's thresholds define it."""
     total, rest = number_at(node_summary, "fs", capacity), number_at(node_summary, "fs", available)
     return None if total is None or rest is None else max(0, total - rest)
 
@@ -243,7 +242,7 @@ def _milli(nano_cores: int | None) -> int | None:
 
 
 class MetricsUsage:
-    """Lists the metrics of all nodes, or of none, and of the pods at each of `pod_paths`."""
+    """Lists the metrics of all nodes or of none, and of the pods at each of `pod_paths`."""
 
     name = "metrics.k8s.io"
 
@@ -259,7 +258,10 @@ class MetricsUsage:
         self._node_paths = [f"{_METRICS}/nodes"] if has_nodes else []
 
     def sample(self, nodes: Sequence[str]) -> Sequence[NodeUsage]:
-        """Return the usage of nodes and pods; pods are under the node "". Raises RecordError."""
+        """Return the usage of nodes and pods; all pods are in the entry of node "".
+
+        Raises RecordError.
+        """
         node_names = set(nodes)
         usages = [
             NodeUsage(node=_item_name(item), whole=_metric_amounts(item.get("usage")))

@@ -1,13 +1,13 @@
 """Watches one resource of a live API server: list, watch, watch again, list again after a gap.
 
-An open watch that is silent may be quiet or stalled, and what arrives may be late. So what a
-recording has is claimed by proofs only: a list that was sent at a time has a resourceVersion that
-covers all changes before that time. Once the watch has reached that version, or the list shows
-exactly the recorded objects while the watch is open and not within a line, nothing before that
-time is missing. (An object that came and went while an open watch stayed silent is in no list; a
-later event or bookmark would bring it.) Proofs are requested at least every PROOF_S, and at the end
-of the recording; a resource whose last proof fails is listed, which closes its gap, or else its end
-is missing.
+An open watch that delivers nothing may be idle or stalled, and events may arrive late. Therefore a
+recording is declared complete up to a time only by a proof. A list requested at time T has a
+resourceVersion that covers all changes before T. Nothing before T is missing once the watch has
+reached that version, or if the list equals the recorded objects while the watch is open and not
+within a line. (If an object was created and deleted while an open watch stayed silent, no list
+shows it, but a later event or bookmark of the watch would.) Proofs are requested at least every
+PROOF_S, and at the end of the recording. If the last proof fails, the resource is listed, which
+closes the gap; if that fails, too, the end of the resource is missing.
 
 Source: kubernetes v1.34 client-go tools/cache/reflector.go (ListAndWatch and its watch's timeout)
 and tools/pager/pager.go (pages, and what follows when a continue token expires); that a list
@@ -63,10 +63,10 @@ _TOKEN_LENGTH_MAX = 1 << 14
 PROOF_S = 15.0
 """The longest time between two proofs that a watch is complete."""
 _PROOF_OBJECTS = 50
-"""How many objects the list of such a proof has at most."""
+"""The limit of the list request of a proof, in objects."""
 _PROOFS_MAX = 8
 _SETTLE_S = 1.0
-"""How long an open watch has at the end to bring what a list already shows."""
+"""How long, at the end, to wait for an open watch to deliver changes that a list already shows."""
 _POLL_S = 0.02
 UNANSWERED = "the server did not answer in time"
 _UNSETTLED = "the watch had not delivered all changes when the recording ended"
@@ -78,10 +78,11 @@ class WatcherStatus:
     """The state of a watcher, for progress and notes.
 
     `listed` counts the objects of the first list, `lines` the lines of watches, `events` the
-    recorded events, `requests` all lists and watches; `gaps` counts the gaps of the watch. Nothing
-    before `complete_until_ns` is missing (ns since 1970, 0 before the first list) except in gaps,
-    and `is_complete` is whether that is the end of the recording. `problem` is retried, `refused`
-    ends the watcher (`is_forbidden`: by RBAC, 403), `broken` ends the whole recording.
+    recorded events, `requests` all lists and watches; `gaps` counts the gaps of the watch. Except
+    in gaps, nothing before `complete_until_ns` (ns since 1970, 0 before the first list) is missing;
+    `is_complete` is whether this time is the end of the recording. `problem` is a failure that is
+    retried, `refused` one that ends the watcher (`is_forbidden`: by RBAC, 403), `broken` one that
+    ends the whole recording.
     """
 
     is_listed: bool = False
@@ -106,9 +107,9 @@ class WatcherStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Proof:
-    """A list that was requested at `asked_ns`: all earlier changes have versions up to its own.
+    """A list that was requested at `asked_ns`; all earlier changes have versions up to the list's.
 
-    `listing` has all of its pages, or is None.
+    `listing` has all pages of the list, or is None.
     """
 
     asked_ns: int
@@ -120,13 +121,13 @@ class _Proof:
 class Watcher:
     """Watches one resource until `ending` is set; `run` is the body of a thread.
 
-    `prove` and `close` are called by other threads meanwhile. Nothing happens after `end_ns` (0
-    before the end is known): what arrives later was on its way, and is recorded as of then.
+    Other threads call `prove` and `close` meanwhile. Events that arrive after `end_ns` (0 before
+    the end is known) are recorded with the time `end_ns`, since they happened before.
 
-    Only the result of `redact` is kept of an object; None means that the object is not carried, and
-    ValueError that it cannot be read.
-    Other texts are kept as `redact_text` returns them, and so is `namespace`, that of the resource.
-    `page` is the limit of a list request. `ApiServer.stop` ends a request that waits.
+    Only the result of `redact` is kept of an object; `redact` returns None for an object that a
+    trace does not contain, and raises ValueError for one that cannot be parsed. Other texts, and
+    the resource's `namespace`, are kept as `redact_text` returns them. `page` is the limit of a
+    list request. `ApiServer.stop` ends a request that waits.
     """
 
     resource: Resource
@@ -167,13 +168,13 @@ class Watcher:
 
     @property
     def unreadable(self) -> int:
-        """Return the number of objects that were left out, wholly or in one of their states."""
+        """Return the number of objects of which at least one state was left out."""
         return self._store.unreadable
 
     def prove(self) -> None:
         """Request a proof that nothing is missing until now, if the watch is open.
 
-        A failure is no news: the watch and the end of the recording have their own.
+        A failure is ignored: the watch reports failures itself, and so does `close`.
         """
         if self._watch_answer is None or self.status.refused or not self._store.version:
             return
@@ -184,9 +185,9 @@ class Watcher:
                 self._settle(compares=True)
 
     def close(self) -> None:
-        """Prove that nothing is missing until `end_ns`, or list it; repeated until `ending` is set.
+        """Prove that nothing is missing until `end_ns`, or else list the resource.
 
-        `status.is_complete` is the result.
+        This is repeated until it succeeds or `ending` is set; `status.is_complete` is the result.
         """
         backoff = Backoff(initial_s=0.1, limit_s=1.0)
         while not (self._closed.is_set() or self.ending.is_set()):
@@ -210,9 +211,9 @@ class Watcher:
                 self.ending.wait(backoff.wait_s(retry_after_s))
 
     def note_missing_end(self) -> None:
-        """Record, after all else, that the changes since `complete_until_ns` are not known.
+        """Record, as the last event, that the changes since `complete_until_ns` are unknown.
 
-        A `close` that is late claims nothing after this.
+        A `close` that is still running records no claim after this.
         """
         with self._lock:
             if self.status.is_complete or self.status.refused:
@@ -253,7 +254,7 @@ class Watcher:
             except WatchError as error:
                 self._problem(error)
                 if failures >= _FAILURES_MAX:
-                    # A restored server never serves a resourceVersion that it does not know.
+                    # A server restored from a backup never reaches this resourceVersion.
                     self._lost(error)
             failures = 0 if self._received > received else failures + 1
             # Every request is followed by a wait, whatever its result: a server that ends each
@@ -272,7 +273,7 @@ class Watcher:
                 self._write([event])
 
     def _problem(self, error: Exception) -> None:
-        """Keep the text of a failure that is retried, unless the recorder's own end caused it."""
+        """Store the message of a failure that is retried, unless the recorder's end caused it."""
         where = f"{self.resource.path}: " if isinstance(error, WatchError) else ""
         if not self.ending.is_set():
             self.status.problem = self.api.shown(f"{where}{error}")
@@ -286,7 +287,7 @@ class Watcher:
             self._proofs.clear()
 
     def _gap_since(self, why: str) -> dict[str, Any]:
-        """Return the content of the event of a gap; one that has begun before goes on."""
+        """Return the content of the event of a gap; a gap that has already begun continues."""
         begun: Mapping[str, Any] = self._gap or {
             SINCE: rfc3339.text(self.status.complete_until_ns, 6),
             "metadata": {"resourceVersion": self._store.version},
@@ -294,7 +295,7 @@ class Watcher:
         return {**begun, "message": self.redact_text(why)}
 
     def _list(self) -> None:
-        """List all pages. Raises what requests raise, and BoundError."""
+        """List all pages. Raises the errors of requests, and BoundError."""
         listing, asked_ns, more = Listing(), self.now_ns(), ""
         names = set[tuple[str, str]]()
         while not self.ending.is_set():
@@ -322,7 +323,7 @@ class Watcher:
             return
 
     def _end_list(self, listing: Listing, version: str, asked_ns: int) -> None:
-        """Record a list, and that the file has all changes before it was requested."""
+        """Record the end of a list, and that the file has all changes before it was requested."""
         store, gap = self._store, self._gap
         is_first = not store.lists
         self._write(store.end_list(listing, version, gap), since=gap[SINCE] if gap else None)
@@ -338,7 +339,7 @@ class Watcher:
     ) -> None:
         """Record that the lines so far have all changes before a time and up to a version.
 
-        `annotations` are those of the end of a list, which is recorded in any case.
+        `annotations` are set for the end of a list, which is always recorded.
         """
         if self._closed.is_set():
             return
@@ -353,9 +354,9 @@ class Watcher:
             self._write([self._store.bookmark(version, claim)])
 
     def _asked_proof(self, limit: int) -> _Proof:
-        """Return the proof of a list's first page; it has a listing where that is the only one.
+        """Request the first page of a list as a proof; if it is the only page, keep the listing.
 
-        Raises what requests raise, and WatchError for a list that is older than the watch.
+        Raises the errors of requests, and WatchError for a list that is older than the watch.
         """
         seen = self._store.version or meta(self._gap or {}).get("resourceVersion") or ""
         before, asked_ns = _number(seen), self.now_ns()
@@ -364,18 +365,18 @@ class Watcher:
             version, more = _version_of_list(meta(answer)), _text(meta(answer).get("continue"))
             self._compare(listing, parts(answer, "items"))
         if (listed := _number(version)) is not None and before is not None and listed < before:
-            # As of a store that was restored, or a proxy that answers by itself.
+            # A restored store, or a proxy that answers from a cache, may send this.
             raise WatchError(f"a list of resourceVersion {listed}, after {before} of the watch")
         return _Proof(asked_ns=asked_ns, version=version, listing=None if more else listing)
 
     def _compare(self, listing: Listing, items: Iterable[Raw]) -> None:
         kept = list(self._read(items))
         with self._lock:
-            # Nothing is yielded after the first list.
+            # `page` yields no events after the first list.
             self._write(self._store.page(listing, kept))
 
     def _settle(self, *, compares: bool) -> None:
-        """Claim what the latest proof shows that the watch has reached, or that it equals."""
+        """Record the latest proof if the watch has reached it, or if its list equals the store."""
         reached = _number(self._store.version)
         for proof in reversed(self._proofs):
             number = _number(proof.version)
@@ -406,7 +407,7 @@ class Watcher:
             self._end_list(proof.listing, proof.version, proof.asked_ns)
 
     def _whole(self, proof: _Proof) -> _Proof:
-        """Return a proof with all pages of a list; the given one where the watch is faster."""
+        """Return a proof with all pages of its list; `proof` if the watch reaches it first."""
         listing, asked_ns, token = Listing(), self.now_ns(), ""
         while not (self._closed.is_set() or self.ending.is_set()):
             before = len(listing.listed)
@@ -421,7 +422,7 @@ class Watcher:
         return proof
 
     def _await(self, proof: _Proof) -> None:
-        """Give an open watch the time to reach a proof."""
+        """Wait up to _SETTLE_S for an open watch to reach a proof."""
         end_s = time.monotonic() + _SETTLE_S
         with self._lock:
             self._proofs.append(proof)
@@ -434,7 +435,7 @@ class Watcher:
             self.ending.wait(_POLL_S)
 
     def _beginning(self) -> WatchEvent:
-        """Return the first event of a file of one namespace, from which importers read its name."""
+        """Return the first event of a namespace's file; importers read the namespace from it."""
         annotations = {RECORDED_NAMESPACE: self.namespace}
         raw = {
             "kind": self.resource.kind,
@@ -521,7 +522,7 @@ class Watcher:
             try:
                 kept = self.redact(named)
             except _MALFORMED:
-                # One malformed object must not end the recording of all.
+                # One malformed object must not end the whole recording.
                 with self._lock:
                     self._store.leave_out(uid_of(named))
                 continue
@@ -529,7 +530,10 @@ class Watcher:
                 yield kept
 
     def _write(self, events: Iterable[WatchEvent], *, since: str | None = None) -> None:
-        """Write events; those of a list after a gap happened between `since` and their arrival."""
+        """Write events.
+
+        since: the beginning of the gap before a list; the list's events happened after it.
+        """
         now_ns = self.now_ns()
         times = {"arrival": rfc3339.text(min(now_ns, self.end_ns) if self.end_ns else now_ns, 6)}
         if since is not None:
@@ -541,7 +545,7 @@ class Watcher:
 
 
 def _version_of_list(metadata: Raw) -> str:
-    """Return a list's resourceVersion; WatchError without it, for no watch can begin there."""
+    """Return a list's resourceVersion. Raises WatchError without one: no watch could follow."""
     version = valid_version(_text(metadata.get("resourceVersion")))
     if not version:
         raise WatchError("a list without a resourceVersion")
@@ -554,5 +558,5 @@ def _number(version: str) -> int | None:
 
 
 def _text(value: object) -> str:
-    """Return a text or a whole number as text; "" for any other JSON value."""
+    """Return a string, or an integer as a string; "" for any other JSON value."""
     return str(value) if isinstance(value, str | int) else ""
