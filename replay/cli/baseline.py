@@ -1,6 +1,6 @@
-"""The values of a sweep's axes that equal the baseline, that is the options without the axis.
+"""Finds the values of a sweep's axes that change nothing: they are the baseline.
 
-`--scale-nodes 1.0`, a `--set` of the value that the trace has, an option's default.
+Examples are `--scale-nodes 1.0`, a `--set` of the value in the trace, and an option's default.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 
 def own_values(axes: Iterable[SweepAxis], common: Sequence[str]) -> frozenset[tuple[str, str]]:
-    """Return (axis, value) for each value with which a replay is that of `common` alone.
+    """Return (axis, value) for each value with which a replay equals the replay of `common` alone.
 
-    `common` are the arguments of every replay. The trace is read for overrides of its objects, up
-    to the first record that they change.
+    `common` has the arguments of every replay. For overrides of the trace's objects, the trace is
+    read up to the first record that they change.
     """
     from replay.cli.commands.replay import command  # noqa: PLC0415 - loaded when needed
 
@@ -58,12 +58,12 @@ def own_values(axes: Iterable[SweepAxis], common: Sequence[str]) -> frozenset[tu
 
 
 def is_baseline(cell: SweepCell, pairs: frozenset[tuple[str, str]]) -> bool:
-    """Return whether a cell is the baseline, with any seed; never where seeds are the only axis."""
+    """Return whether a cell is the baseline, with any seed; False if seeds are the only axis."""
     return bool(cell.group) and all(pair in pairs for pair in cell.group)
 
 
 def _default_rules(request: ReplayRequest) -> str:
-    """Return the rules of a replay without --rules, which the trace's header decides."""
+    """Return the rules of a replay without --rules; the trace's header determines them."""
     try:
         header = next(iter(request.trace.records(request.settings.scheduler_names)), None)
     except TraceError:
@@ -85,7 +85,7 @@ def _is_same(plain: ReplayRequest, changed: ReplayRequest) -> bool:
     try:
         return _configured(plain) == _configured(changed) and _same_records(plain, changed)
     except NoEffectError:
-        # There are as many nodes already.
+        # The trace has this number of nodes.
         scaled = plain.overrides.scale_nodes
         return replace(changed.overrides, scale_nodes=scaled) == plain.overrides
     except (OverrideError, DataError, yaml.YAMLError):
@@ -93,7 +93,7 @@ def _is_same(plain: ReplayRequest, changed: ReplayRequest) -> bool:
 
 
 def _configured(request: ReplayRequest) -> tuple[object, ...]:
-    """Return the configurations with overrides: the scheduler's as YAML, the others read."""
+    """Return the configurations after overrides: the scheduler's as YAML, the others parsed."""
     settings = request.configured()
     default = f"apiVersion: {API_VERSION}\nkind: {KIND}\n"
     return (

@@ -26,9 +26,9 @@ _OUTPUT = click.Path(dir_okay=False, path_type=Path)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checks:
-    """The checks of a command, and the files of their results; None for no file.
+    """The checks of a command, and the files for their results; None for no file.
 
-    allows_no_effect: check also what no pod and no workload meets the conditions of.
+    allows_no_effect: whether a check may have conditions that no pod and no workload meets.
     """
 
     assertions: tuple[Assertion, ...] = option(
@@ -54,11 +54,11 @@ class Checks:
 
     @property
     def are_wanted(self) -> bool:
-        """Return whether there is something to check or to write."""
+        """Return whether there is a check to make or a file to write."""
         return bool(self.assertions or self.junit or self.summary)
 
     def results(self, place: str, run: RunFacts, other: RunFacts | None) -> list[CheckResult]:
-        """Check a run; `other` is A where two are compared. Raises FigureError."""
+        """Check a run; `other` is run A in a comparison of two runs. Raises FigureError."""
         matches = MatchedChecks()
         matches.look(self.assertions, [run] if other is None else [run, other])
         self.refuse_unmatched(matches)
@@ -67,14 +67,14 @@ class Checks:
         ]
 
     def results_at(self, point: str, run: RunFacts, other: RunFacts | None) -> list[CheckResult]:
-        """Check the run at a point of a grid; `other` is its baseline. Raises FigureError."""
+        """Check the run at a point of a grid; `other` is the baseline's run. Raises FigureError."""
         return [
             CheckResult.of(check(assertion, run, other), point, point)
             for assertion in self.assertions
         ]
 
     def refuse_unmatched(self, matches: MatchedChecks) -> None:
-        """Raise FigureError for a check that chooses nothing, unless that is allowed."""
+        """Raise FigureError for a check that selects nothing, unless that is allowed."""
         if not self.allows_no_effect:
             matches.refuse()
 
@@ -83,7 +83,7 @@ class Checks:
     ) -> None:
         """Write the files, and raise ExitError with a sentence for each check that failed.
 
-        `describe` returns what the summary shows below the checks, as Markdown.
+        `describe` returns the Markdown that the summary shows below the checks.
         """
         if self.junit is not None:
             write_whole(self.junit, junit_xml(suite, results))
@@ -97,7 +97,7 @@ class Checks:
         raise_failed(results)
 
     def conclude_run(self, run: RunDirectory) -> None:
-        """Check a run by itself, where that is wanted; as `conclude`."""
+        """Check a single run, if there are checks or files; then act as `conclude`."""
         if not self.are_wanted:
             return
         with refusing(FigureError, RunError):
@@ -121,7 +121,7 @@ def raise_failed(results: Iterable[CheckResult]) -> None:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a file that is never seen in part. Raises RunError or OutputError."""
+    """Replace a file atomically. Raises RunError or OutputError."""
     try:
         write_file(path, content)
     except OSError as error:

@@ -1,9 +1,9 @@
-"""A rich console at the edge to a person's terminal; rich is loaded only where it prints.
+"""A rich console for output to a terminal; rich is imported only by modules that print.
 
-Into a pipe or a file nothing is wrapped or cut, unless COLUMNS asks for a width, and no line ends
-with spaces: other programs read it. On a narrow terminal a table's cells are wrapped between words;
-where that does not suffice, its columns stand closer, then words are broken after punctuation, and
-only then anywhere.
+Output to a pipe or a file is for other programs: it is not wrapped or cut, unless COLUMNS sets a
+width, and no line ends with spaces. On a narrow terminal, the cells of a table are wrapped between
+words. If that is not enough, the gaps between columns shrink, then words are broken after
+punctuation, and finally anywhere.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from services.terminal import escaped
 _PIPE_COLUMNS = 1 << 20
 _TRAILING_SPACES = re.compile(" +$", re.MULTILINE)
 _GAPS = (2, 1)
-"""Spaces between the columns of a table that is too wide as it is."""
+"""Gaps to try between the columns of a table that is too wide, in spaces."""
 _PIECE = re.compile(r"[^\s_\-./:={},]*[_\-./:={},]*")
 """A part of a word that may end a line."""
 
 
 class _WithoutTrailingSpaces:
-    """Writes to a stream that is not a terminal; tables fill their last column with spaces."""
+    """Writes to a stream that is not a terminal, and drops the spaces that pad a last column."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -44,7 +44,7 @@ class _WithoutTrailingSpaces:
 
 
 class TerminalConsole(Console):
-    """A console that escapes what it prints; rich's own control sequences are left."""
+    """A console that escapes control characters in texts, but not rich's control sequences."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -56,7 +56,7 @@ class TerminalConsole(Console):
             self.size = ConsoleDimensions(*shutil.get_terminal_size())
 
     def fits(self, table: Table) -> bool:
-        """Return whether a table needs no more than the terminal's width."""
+        """Return whether a table fits into the terminal's width."""
         return _natural(table, self, self.options) <= self.width
 
     def render_str(self, text: str, **options: Any) -> Text:
@@ -66,7 +66,7 @@ class TerminalConsole(Console):
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
     ) -> Iterable[Segment]:
-        """Escape what came as a Text; give a table's columns their widths."""
+        """Escape a Text, and set the widths of a table's columns."""
         if isinstance(renderable, Table):
             _fit(renderable, self, options or self.options)
         for segment in super().render(renderable, options):
@@ -77,7 +77,7 @@ class TerminalConsole(Console):
 
 
 def _fit(table: Table, console: Console, options: ConsoleOptions) -> None:
-    """Set the columns' widths where a table is wider than its place."""
+    """Set the columns' widths if a table is wider than the available width."""
     if _natural(table, console, options) <= options.max_width:
         return
     free = options.update(width=_PIPE_COLUMNS)
@@ -101,12 +101,12 @@ def _fit(table: Table, console: Console, options: ConsoleOptions) -> None:
 
 
 def _place(table: Table, highs: Sequence[int], console: Console, options: ConsoleOptions) -> int:
-    """Return the width that is left for the cells, beside gaps and lines."""
+    """Return the width available to the cells, without gaps and lines."""
     return options.max_width - (_natural(table, console, options) - sum(highs))
 
 
 def _piece(column: Column, console: Console) -> int:
-    """Return the width of a column whose words are broken after punctuation."""
+    """Return the smallest width of a column if words are broken after punctuation."""
     texts = [_text(cell, console) for cell in (column.header, *column.cells)]
     return max(
         (len(piece) for text in texts if text is not None for piece in _PIECE.findall(text.plain)),
@@ -122,7 +122,7 @@ def _text(cell: RenderableType, console: Console) -> Text | None:
 
 
 def _broken(cell: RenderableType, width: int, console: Console) -> RenderableType:
-    """Break words of a cell that are longer than a line, after punctuation where there is any."""
+    """Break words of a cell that are longer than a line, after punctuation if possible."""
     text = _text(cell, console)
     if text is None:
         return cell
@@ -143,9 +143,9 @@ def _natural(table: Table, console: Console, options: ConsoleOptions) -> int:
 
 
 def _sizes(column: Column, console: Console, free: ConsoleOptions) -> tuple[int, int]:
-    """Return the widths of a column without broken words, and without wrapped cells.
+    """Return the widths that a column needs to break no word, and to wrap no cell.
 
-    Numbers, which are right-aligned, are not wrapped; the header may be.
+    Right-aligned columns hold numbers, which are never wrapped; their header may be.
     """
     header = Measurement.get(console, free, column.header)
     cells = [Measurement.get(console, free, cell) for cell in column.cells]
@@ -156,7 +156,10 @@ def _sizes(column: Column, console: Console, free: ConsoleOptions) -> tuple[int,
 
 
 def _shared(place: int, lows: Sequence[int], highs: Sequence[int]) -> Sequence[int]:
-    """Return widths from `lows` to `highs`, whose sum is at most `place`; the widest give first."""
+    """Return widths between `lows` and `highs` with a sum of at most `place`.
+
+    The widest columns are narrowed first.
+    """
     for most in range(max(highs), 0, -1):
         widths = [max(low, min(high, most)) for low, high in zip(lows, highs, strict=True)]
         if sum(widths) <= place:

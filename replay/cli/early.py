@@ -1,7 +1,7 @@
-"""Early validation of replays: options, files, overrides and names, before anything runs.
+"""Early validation of replays: options, files, overrides and names, before the first one runs.
 
-`compare` and `sweep` validate all their replays before they start the first one, up to the point at
-which its services have accepted their configurations.
+`compare` and `sweep` validate all their replays before they start the first one; the services have
+accepted every configuration by then.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.pod import SYSTEM_CLASSES
 
 _KNOWN = frozenset({"namespace", "class", "workload"})
-"""Labels whose values follow from a trace before it is replayed."""
+"""Labels whose values can be read from a trace before it is replayed."""
 Records = Callable[[], Iterator[trace_pb2.Record]]
 
 
 @contextlib.contextmanager
 def labelled(where: str) -> Iterator[None]:
-    """Let the texts of errors that end a command begin with `where`."""
+    """Put `where` before the messages of errors that end a command."""
     try:
         yield
     except click.UsageError as error:
@@ -43,7 +43,7 @@ def labelled(where: str) -> Iterator[None]:
 
 
 def refuse_folders(folders: Iterable[Path], *, force: bool) -> None:
-    """Refuse folders that hold anything that a run would have to replace, without `force`."""
+    """Refuse folders with files that a run would have to replace, unless `force` is set."""
     for folder in folders:
         RunDirectory.check(folder, force=force)
 
@@ -65,9 +65,9 @@ def refuse_unknown(checks: Checks, records: Records) -> None:
 
 
 def _names(records: Iterable[trace_pb2.Record]) -> tuple[RunFacts, frozenset[str]]:
-    """Return the names of a trace, as pods, and the labels of which it has every name.
+    """Return the names in a trace, as pods, and the labels for which it has all names.
 
-    Jobs that CronJobs create have names that only the run has.
+    The names of Jobs that CronJobs create are known only after the run.
     """
     facts, labels = RunFacts(), _KNOWN
     templates: dict[int, pod_pb2.Pod] = {}
@@ -109,7 +109,7 @@ def _note_pod(facts: RunFacts, meta: meta_pb2.ObjectMeta, spec: pod_pb2.PodSpec)
 
 
 def _note(facts: RunFacts, namespace: str, class_name: str, workload: str = "") -> None:
-    """Note names together; equal ones once, so that memory is bounded by the names."""
+    """Record a combination of names once, so that memory is bounded by the number of names."""
     facts.pods.setdefault(
         f"{namespace}/{class_name}/{workload}",
         PodFacts(

@@ -22,7 +22,7 @@ TERMINATED = 143
 
 
 class ExitError(Exception):
-    """Ends the command with `code`; the text is written to standard error, in its lines."""
+    """Ends the command with `code`; the message is written to standard error line by line."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -57,6 +57,6 @@ def refusing_traces() -> Iterator[None]:
 
 
 def os_problem(error: OSError) -> str:
-    """Return the system's message, with the file where it has one."""
+    """Return the system's message, with the file if the error names one."""
     problem = error.strerror or str(error)
     return f"{error.filename}: {problem}" if error.filename else problem

@@ -1,7 +1,7 @@
-"""Forks: what a replay shares with a run of the same command, changed from some moment on.
+"""Forks: a replay that equals a finished run up to some moment continues from that run's state.
 
-A replay shares a run's states up to the first record that its trace has otherwise, where all
-settings that have an effect from the beginning are equal.
+A replay shares the states of a run up to the first record in which their traces differ, provided
+that all settings that take effect from the beginning are equal.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from replay.settings import ReplaySettings
 from reprieve.trace.v1beta1 import trace_pb2
 
 _FREE = ReplaySettings()
-"""Defaults, in place of the settings that change no state of a run."""
+"""Default settings; they replace settings that do not influence the states of a run."""
 
 
 class SharedStates(NamedTuple):
-    """What a replay shares with another one: the states before `until_ns`; None: all of them."""
+    """The states that two replays share: all states before `until_ns`; None: all states."""
 
     until_ns: int | None
 
@@ -33,7 +33,7 @@ class Replayed(Protocol):
 
     @property
     def settings(self) -> ReplaySettings:
-        """Return the settings, without what overrides change in its configurations."""
+        """Return the settings, before overrides change the configurations."""
 
     @property
     def trace(self) -> TraceArguments:
@@ -44,14 +44,14 @@ class Replayed(Protocol):
         """Return the overrides."""
 
     def configured(self) -> ReplaySettings:
-        """Return the settings with the configurations that result."""
+        """Return the settings with the overridden configurations."""
 
 
 class Prepared:
-    """A replay with the configurations and the changes of its trace that result.
+    """A replay with its overridden configurations and its changed trace.
 
-    Reading a trace may take longer than what is played: `plan` is made, and other records are read,
-    only where they are needed. Raises OverrideError.
+    Reading a trace can take longer than the part that is replayed, so `plan` is made and records
+    are read only on demand. Raises OverrideError.
     """
 
     def __init__(self, asked: Replayed, plan: OverridePlan | None = None) -> None:
@@ -93,7 +93,7 @@ class Prepared:
 
 
 def shared_states(former: Prepared, request: Prepared) -> SharedStates | None:
-    """Return which states of a replay another one has, too; None: none.
+    """Return the states of `request` that `former` has, too; None if they share none.
 
     Raises ExitError and OverrideError.
     """
@@ -103,7 +103,7 @@ def shared_states(former: Prepared, request: Prepared) -> SharedStates | None:
     until_ns: int | None = None
     added_ns = request.overrides.added_at_ns(former.overrides)
     if added_ns is not None and former.trace == request.trace and stops != (True, False):
-        # The same trace with something more: what exists before that needs no reading.
+        # Overrides were only added to the same trace: the records before them need not be compared.
         is_same = request.overrides == former.overrides
         until_ns = None if is_same else request.start_ns + added_ns
     elif former.plan.usage != request.plan.usage:
@@ -117,11 +117,11 @@ def shared_states(former: Prepared, request: Prepared) -> SharedStates | None:
 
 
 MUCH = 0.2
-"""The share of a trace's time that makes it worthwhile to wait for the run that has it."""
+"""The shared part of a trace's time from which it pays to wait for the other run's end."""
 
 
 def shares_much(former: Prepared, request: Prepared) -> bool:
-    """Return whether a replay has much in common with another one. Raises as `shared_states`."""
+    """Return whether two replays share more than MUCH of the time. Raises as `shared_states`."""
     shared = shared_states(former, request)
     if shared is None or shared.until_ns is None:
         return shared is not None
@@ -136,9 +136,10 @@ def first_difference_ns(
 ) -> int | None:
     """Return the time from which the states of two replays may differ; None: never.
 
-    It is that of the first record that differs. Where B has none any more it is the time of B's
-    last one: from then on B may end, or skip retries, for want of further records. stops: whether
-    A and B are stopped at some time, and do neither before; a recorded window is in both.
+    This is the time of the first record that differs. If B has no more records, it is the time of
+    B's last record: after its last record, a replay may end, or skip retries. stops: whether A and
+    B have an end time (--until), before which they do neither; a recorded window is such an end
+    time of both.
     """
     last_b_ns, has_window = 0, False
     pairs = itertools.zip_longest(records_a, records_b)
@@ -158,9 +159,9 @@ def first_difference_ns(
 
 
 def _binding(settings: ReplaySettings) -> ReplaySettings:
-    """Return the settings that have an effect from the beginning, the others with their defaults.
+    """Return the settings that take effect from the beginning; other settings get their defaults.
 
-    Configurations are those that result; what is changed in the trace is seen in its records.
+    Configurations include the overrides. Changes of the trace are found by comparing records.
     """
     return replace(
         settings,

@@ -1,4 +1,4 @@
-"""The cells of grids and searches: command lines, checked before any runs, and what they share."""
+"""The cells of grids and searches: checks of their command lines, and shared beginnings of runs."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def inputs_of(run: Path, options: Sequence[str]) -> Sequence[str]:
 
 
 def begun_at(grid: Iterable[SweepCell], moment: str, common: Sequence[str]) -> list[SweepCell]:
-    """Return cells whose own what-ifs begin at a moment; "" for the trace's beginning.
+    """Return the cells with their what-ifs set to begin at `moment`; "" is the trace's beginning.
 
-    `common` are the arguments of every replay.
+    `common` has the arguments of every replay.
     """
     from replay.cli.commands.replay import begun_at  # noqa: PLC0415 - when needed
 
@@ -46,7 +46,7 @@ def begun_at(grid: Iterable[SweepCell], moment: str, common: Sequence[str]) -> l
 def completed(
     grid: Sequence[SweepCell], axes: Iterable[SweepAxis], common: Sequence[str]
 ) -> list[SweepCell]:
-    """Return cells that know whether they are the baseline. Raises as the replays' own options do.
+    """Mark the cells that are the baseline. Raises the errors of the replays' options.
 
     A value of scale-nodes that changes nothing is allowed.
     """
@@ -69,9 +69,9 @@ def completed(
 def allowing_no_effect(
     grid: Sequence[SweepCell], checks: Checks, common: Sequence[str]
 ) -> list[SweepCell]:
-    """Look at cells as `look_at`; where one changes nothing since a value is the trace's, allow it.
+    """Validate cells as `look_at`, but allow a value that equals the trace's and changes nothing.
 
-    `common` are the arguments of every replay.
+    `common` has the arguments of every replay.
     """
     from replay.cli.commands import replay  # noqa: PLC0415 - when needed
 
@@ -102,13 +102,13 @@ def _has_own_value(cell: SweepCell, common: Sequence[str]) -> bool:
 
 
 def sharing_with(run: Path, grid: Sequence[SweepCell]) -> list[SweepCell]:
-    """Return the cells, each of which has from a run what it can."""
+    """Return the cells; each takes as much as possible of its beginning from `run`."""
     share = ("--share", str(run))
     return [dataclasses.replace(cell, options=(*cell.options, *share)) for cell in grid]
 
 
 def look_at(grid: Sequence[SweepCell], checks: Checks) -> None:
-    """Refuse a grid of which a replay would be refused. Points that differ by seed are one."""
+    """Raise the errors that a replay of the grid would raise; try only one seed of each point."""
     from replay.cli.commands import replay  # noqa: PLC0415 - when needed
 
     for cell in {point.group: point for point in reversed(grid)}.values():
@@ -116,16 +116,16 @@ def look_at(grid: Sequence[SweepCell], checks: Checks) -> None:
 
 
 class Sharing:
-    """Finds for each cell an earlier one that has much of its run.
+    """Finds, for each cell, an earlier cell whose run shares much with it.
 
-    There is one origin for all cells that have the same settings: each trace is read once more.
+    Cells with equal settings share one origin, because every comparison reads the traces again.
     """
 
     def __init__(self) -> None:
         self._origins: list[tuple[str, Prepared]] = []
 
     def of(self, grid: Sequence[SweepCell]) -> list[SweepCell]:
-        """Return the cells with what they share; the baseline is the first that others may.
+        """Return the cells with their origins; the baseline is the first cell to be an origin.
 
         Raises ExitError.
         """

@@ -67,7 +67,7 @@ _ELSEWHERE = {
         for name in names
     },
 }
-"""Places of the commands other than `command` of replay.cli.commands.NAME."""
+"""The places of commands that are not `command` in replay.cli.commands.NAME."""
 _SERVICES = {
     "queue": "The scheduling queue.",
     "scheduler": "The scheduler, with its preemptor.",
@@ -75,7 +75,7 @@ _SERVICES = {
     "autoscaler": "The cluster autoscaler: node groups that grow and shrink.",
 }
 _COMPLETE = "_REPRIEVE_COMPLETE"
-"""The variable by which a shell asks for completions."""
+"""The environment variable with which a shell requests completions."""
 EXIT_CODES: Mapping[str, str] = {
     "0": "success",
     "1": "conform: a vector failed, or the level was not reached; replay --compare-recorded: a "
@@ -98,7 +98,7 @@ EXIT_CODES: Mapping[str, str] = {
 
 
 class _LazyGroup(click.Group):
-    """A group that imports a command only to run it; `summaries` are its commands' help."""
+    """A group that imports a command only to run it; `summaries` has the help of each command."""
 
     summaries: Mapping[str, str] = _COMMANDS
     title = "Commands"
@@ -208,7 +208,7 @@ def main() -> None:
 
 
 def child_main() -> None:
-    """Run the command line for a process that keeps its standard input open; end with it."""
+    """Run the command line, and end when the parent process closes our standard input."""
     threading.Thread(target=_end_with_input, daemon=True).start()
     main()
 
@@ -225,7 +225,7 @@ def _main(interrupts: Interrupts) -> None:
             _invoke()
             sys.stdout.flush()
         except Exception:
-            interrupts.check()  # DuckDB raises an error of its own, as do services that ended, too.
+            interrupts.check()  # A signal may surface as an error of DuckDB, or of ended services.
             raise
     except click.exceptions.Exit as error:
         sys.exit(error.exit_code)
@@ -259,9 +259,9 @@ def _main(interrupts: Interrupts) -> None:
 
 
 def _invoke() -> None:
-    """Run the command that the arguments name, or complete them for a shell.
+    """Run the command that the arguments name, or complete the arguments for a shell.
 
-    click's own main would turn a broken pipe into exit code 1, which is that of a failed check.
+    click's main would turn a broken pipe into exit code 1, which means a failed check here.
     """
     if instruction := os.environ.get(_COMPLETE):
         sys.exit(shell_complete(command, {}, "reprieve", _COMPLETE, instruction))
@@ -270,7 +270,7 @@ def _invoke() -> None:
 
 
 def _discard_output() -> None:
-    """Discard what is left for standard output: it would fail again when Python ends."""
+    """Discard buffered standard output; Python's flush at exit would fail again."""
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - until the process ends
 
 

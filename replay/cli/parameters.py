@@ -1,4 +1,4 @@
-"""Parameter types, options that several commands have, and the writers of their results."""
+"""Parameter types and options of several commands, and functions that print their results."""
 
 from __future__ import annotations
 
@@ -119,12 +119,12 @@ quiet_option = click.option(
 
 
 def shows(output: str, *, quiet: bool) -> bool:
-    """Return whether a result is printed in this form: with --quiet only forms for programs."""
+    """Return whether a result is printed in this format; with --quiet, only data formats are."""
     return not quiet or output in DATA
 
 
 def open_run(path: Path) -> RunDirectory:
-    """Open a run to read it; a line on standard error reports a run without its end."""
+    """Open a run to read it; a line on standard error reports an incomplete run."""
     run = RunDirectory.open(path)
     state = str(run.state())
     if state:

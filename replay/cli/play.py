@@ -1,4 +1,4 @@
-"""Plays a trace on the command line, or looks at a replay that is to run later."""
+"""Runs a replay on the command line, or validates a replay that will run later."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def play(
 ) -> FinishedReplay:
     """Replay a trace; `through` receives its records and yields them. Raises ExitError.
 
-    origin: returns a run whose beginning the new one shares, by the changes of its trace.
+    origin: returns, for the changes of the trace, a run from which the new run takes its beginning.
     """
     progress = Progress(until_ns=settings.until_ns, quiet=quiet)
     with refusing(RunError, TelemetryError, OverrideError), progress:
@@ -56,7 +56,7 @@ def play(
 
 
 def look_at(settings: ReplaySettings, trace: TraceArguments, overrides: Overrides) -> None:
-    """Look at a replay that is to run later. Raises ExitError if it would be refused."""
+    """Validate a replay that will run later. Raises ExitError if it would be refused."""
     with refusing(RunError, TelemetryError, OverrideError):
         plan = plan_of(settings, trace, overrides)
         look_at_replay(settings, lambda: plan.records(settings.seed))

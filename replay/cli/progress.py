@@ -27,13 +27,13 @@ _PERIOD_S = 0.2
 _FAR_NS = 600 * SECOND_NS
 _ESTIMATE_S = 2.0
 _READ_AHEAD = 0.9
-"""The share of a trace above which it counts as read before the replay began."""
+"""If more than this share of a trace is read before the replay, reading shows no progress."""
 
 
 class Progress:
-    """The progress of a replay, a line on standard error; nothing where that is not a terminal.
+    """The progress of a replay as a line on standard error, if that is a terminal.
 
-    `until_ns` is the simulated time after which the replay ends, None for the trace's.
+    `until_ns` is the simulated time after which the replay ends, None for the end of the trace.
     """
 
     def __init__(self, *, until_ns: int | None = None, quiet: bool = False) -> None:
@@ -77,10 +77,10 @@ class Progress:
         self._live.update(row)
 
     def _share(self, now_ns: int, start_ns: int) -> float | None:
-        """Return how much of the replay is done, from 0 to 1; None if that cannot be known.
+        """Return the completed share of the replay, from 0 to 1; None if it cannot be computed.
 
-        By simulated time where its end is known, else by bytes of a trace that is one file and is
-        read while it is replayed.
+        The share is of the simulated time if the end is known; otherwise of the trace's bytes, if
+        the trace is one file that is read during the replay.
         """
         ends = [self._window_end_ns] if self._window_end_ns else []
         if self._until_ns is not None:
@@ -97,7 +97,7 @@ class Progress:
         return read / max(1, sum(size for _, size in self._files.values()))
 
     def compiling(self, done: int, count: int) -> None:
-        """Show that kernels are compiled; where the line is not a terminal's, once."""
+        """Show that kernels are compiled; print it only once if standard error is no terminal."""
         if self._live is not None:
             text = f"compiling kernels, once after an install: {done} of {count}"
             self._live.update(Text(text))
@@ -114,7 +114,7 @@ class Progress:
             self.print(text)
 
     def follow(self, records: Iterator[Record]) -> Iterator[Record]:
-        """Yield the trace's records, and remember the time of the last one."""
+        """Yield the trace's records, and store the time of the last record."""
         for record in records:
             self._record_ns = record.time_ns
             if record.HasField("header"):
@@ -157,13 +157,13 @@ def counted(label: str, *, quiet: bool) -> Iterator[Callable[[int, int | None], 
 def line(
     played_ns: int, ahead_ns: int, wall_s: float, tally: Tally, share: float | None = None
 ) -> str:
-    """Return the line: how much is done, simulated time, pods a second, counts by outcome.
+    """Return the progress line: completed share, simulated time, pods per second, outcome counts.
 
-    `share` is what is done of the replay, from 0 to 1, None if that is not known; the time left
-    is estimated from it after two seconds. `ahead_ns` is the simulated time since the trace's last
-    record; it is shown from 10 minutes on. Pods a second are scheduling cycles, of the wall clock.
-    Unschedulable pods are those whose last attempt failed; other pods without a node were not tried
-    yet.
+    `share` is the completed share of the replay, from 0 to 1, or None; after two seconds, the
+    remaining time is estimated from it. `ahead_ns` is the simulated time since the trace's last
+    record; it is shown from 10 minutes on. Pods per second are scheduling cycles per second of wall
+    time. Unschedulable pods are pods whose last attempt failed; other pods without a node were not
+    tried yet.
     """
     rate = tally.cycles / max(wall_s, 1e-9)
     decided = tally.decisions

@@ -1,4 +1,4 @@
-"""Sections of a long command's help, each with the options of one subject."""
+"""Sections in the help of a command with many options: one section for each subject."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OTHER = "Other options"
 def section(title: str, *decorators: Decorator) -> Decorator:
     """Return a decorator that adds options, which SectionedCommand lists below `title`.
 
-    Options that have a section already, declared or of an inner `section`, keep theirs.
+    Options that already have a section, declared or from an inner `section`, keep it.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -38,7 +38,7 @@ class SectionedCommand(click.Command):
     titles: Sequence[str] = ()
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """Write the sections; options without one are last."""
+        """Write the sections; options without a section come last."""
         sections: dict[str, list[tuple[str, str]]] = {title: [] for title in self.titles}
         options = [param for param in self.get_params(ctx) if isinstance(param, click.Option)]
         for option in sorted(options, key=lambda option: option not in TITLES):

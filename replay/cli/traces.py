@@ -1,4 +1,4 @@
-"""The options of all commands that read a trace, and the writer of traces."""
+"""The options of commands that read a trace, and a function that writes one."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def trace_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def bound_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add an option for each bound on what is read; the bounds of the process are set to them."""
+    """Add an option for each bound on input; the options set the bounds of this process."""
 
     def with_bounds(bounds_on_reading: Bounds, **values: Any) -> Any:
         set_bounds(bounds_on_reading)
@@ -104,7 +104,7 @@ FORMATS = (
 )
 """The values of --format: the names of replay.importers.registry.IMPORTERS, in that order.
 
-A copy, so that help does not wait until all importers are imported.
+They are copied here so that --help need not import all importers.
 """
 
 _PATHS = click.argument(

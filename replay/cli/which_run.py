@@ -1,8 +1,8 @@
 """Finds the run that a command about objects reads: `get`, `describe` and `explain`.
 
-They share one order of arguments, kubectl's with the run after it: TYPE [NAME]... [RUN]. No name of
-an object is the path of a folder with a run in it, so that a run is recognised where it stands, and
-may be left out: the latest one is read then.
+They share one order of arguments, kubectl's followed by the run: TYPE [NAME]... [RUN]. An argument
+that is the path of a folder with a run cannot be an object's name, so the run is recognised among
+the arguments. It may be left out; then the latest run is read.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ def complete_name(_ctx: click.Context, _param: click.Parameter, text: str) -> li
 
 
 def which_run(arguments: Sequence[str], option: Path | None) -> tuple[RunDirectory, list[str]]:
-    """Open the run that `option` or one of the arguments names; return it with the others.
+    """Open the run that `option` or an argument names; return it with the other arguments.
 
-    Without any it is the latest one under runs/, which a line on the standard error of a terminal
-    names. Raises RunError if the run cannot be read, and if there is none.
+    If neither names a run, the latest run under runs/ is opened, and a line on standard error, if
+    that is a terminal, names it. Raises RunError if the run cannot be read, or there is no run.
     """
     if option is not None:
         return open_run(option), list(arguments)

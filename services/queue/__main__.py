@@ -1,4 +1,4 @@
-"""The scheduling queue as a process of its own: `python -m services.queue`."""
+"""Runs the scheduling queue as a process: `python -m services.queue`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session as JSON: what its checkpoint holds. Specs, which pods share, are written once each."""
+"""A session's checkpoint as JSON. Specs that several pods share are written once."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from services.typed import Places, Reading, write
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SavedSession:
-    """A QueueSession; the state's pods name their spec by its index in `specs`.
+    """A QueueSession; pods in the state refer to their spec by its index in `specs`.
 
-    `specs` is written last: it is filled while `state` is written.
+    `specs` is written last, because encoding `state` fills it.
     """
 
     config: queue_pb2.QueueConfig
@@ -34,7 +34,7 @@ class _SavedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SavedEvent:
-    """An ObjectEvent: its message, or its label with the queue's own pods."""
+    """An ObjectEvent: its message, or its label and the queue's values of the pods."""
 
     source: bytes = b""
     label: str = ""
@@ -68,9 +68,9 @@ def _saved_event(object_event: ObjectEvent) -> _SavedEvent:
 
 
 def session_from_plain(plain: object, metrics: QueueMetrics) -> QueueSession:
-    """Return the session of a checkpoint, whose hints `metrics` times; `plain` is the loaded JSON.
+    """Return the session in a checkpoint; `plain` is the parsed JSON, `metrics` times its hints.
 
-    Raises LookupError, TypeError or ValueError if `plain` is not what session_to_json wrote.
+    Raises LookupError, TypeError or ValueError if session_to_json did not write `plain`.
     """
     saved = Reading().read(_SavedSession, plain)
     config = timed_config(saved.config, live=saved.live, metrics=metrics)

@@ -1,8 +1,8 @@
 """Converts the queue service's protobuf messages to core values and back.
 
-Of a Pod the queue reads its identity, priority, nomination and required affinity terms, and of an
-update also a digest of the rest. The field of a FieldError is relative to the message that is read;
-the caller that reads that message adds the path to it.
+From a Pod, the queue reads identity, priority, nomination and required affinity terms; from an
+update, also a digest of the other fields. The field of a FieldError is relative to the decoded
+message; the caller adds the path of that message.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _TERMS = "spec.affinity.podAffinity.requiredDuringSchedulingIgnoredDuringExecuti
 def queued_pod(
     message: pod_pb2.Pod, *, field: str, sort_key: bytes = b"", compared: bool = False
 ) -> QueuedPod:
-    """Return a pending pod, with its digest where `compared`, which only an update needs.
+    """Return a pending pod; with its digest if `compared`, which only an update needs.
 
     Raises FieldError without metadata.uid or metadata.name.
     """
@@ -54,15 +54,15 @@ def queued_pod(
     terms = affinity_terms(spec, namespace, field=field) if spec.HasField("affinity") else ()
     digest = spec_digest(message) if compared else b""
     nominated = message.status.nominated_node_name
-    # Positional: by keyword this takes twice as long, and there is one for each Add.
+    # Positional: keyword arguments take twice as long, and every Add does this.
     return QueuedPod(uid, namespace, name, spec.priority, nominated, sort_key, (), digest, terms)
 
 
 def affinity_terms(spec: pod_pb2.PodSpec, namespace: str, *, field: str) -> _Terms:
     """Return the required affinity terms that an assigned pod can match, before v1.34.
 
-    A term without a selector matches no pod and is left out. The namespaces are those by name, or
-    the pod's own: versions before v1.34 read no namespaceSelector.
+    A term without a selector matches no pod and is left out. A term applies to the namespaces that
+    it lists, or to the pod's namespace; versions before v1.34 ignore namespaceSelector.
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go,
     getUnschedulablePodsWithMatchingAffinityTerm.
     """
@@ -150,8 +150,8 @@ def head_message(popped: InFlightPod) -> queue_pb2.Head:
 def write_head(message: queue_pb2.Head, popped: InFlightPod) -> None:
     """Write what `head_message` returns into an empty message.
 
-    Setting the fields of a message that is in its response already takes a third of the time of
-    building it by keyword, and there is one for each pod and batch.
+    Setting the fields of a message that is already part of its response takes a third of the time
+    of building one by keyword, and every popped pod needs one.
     """
     pop = message.pop
     pop.uid = popped.pod.uid

@@ -1,4 +1,4 @@
-"""QueueConfig: the message and the core's value."""
+"""Converts QueueConfig between the message and the core's value."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _NO_BACKOFF = BackoffLimits(initial_ns=0, max_ns=0)
 
 
 def config_from_message(message: queue_pb2.QueueConfig, *, live: bool = False) -> QueueConfig:
-    """Return the configuration, defaults filled in.
+    """Return the configuration with defaults filled in.
 
-    Raises FieldError for unknown rules, for settings that only later rules have, for a lease
+    Raises FieldError for unknown rules, for settings that these rules do not have, for a lease
     outside a live session, and for a registration without a plugin or an event.
     """
     version = _version(message.rules)
@@ -145,14 +145,14 @@ def _registration(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HintCondition:
-    """A hint as data: HintCondition."""
+    """A queueing hint made of a HintCondition message."""
 
     never: bool
     own_pod: bool
     new_labels: LabelSelector | None
 
     def __call__(self, pod: PendingPod, object_event: ObjectEvent) -> bool:
-        """Return whether every condition that is set holds."""
+        """Return whether all set conditions hold."""
         new = object_event.new
         if self.never or (self.own_pod and getattr(new, "uid", "") != pod.uid):
             return False

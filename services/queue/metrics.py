@@ -1,7 +1,7 @@
 """The queue's metrics, with upstream's names, labels and buckets.
 
-The cores count, and their counts are taken after each request, so that an operation spends no time
-on metrics; only hints are timed where they run.
+The core counts, and its counts are collected after each request, so that operations spend no time
+on metrics. Only hints are timed during an operation.
 
 Source: kubernetes v1.34 pkg/scheduler/metrics/metrics.go.
 """
@@ -81,7 +81,7 @@ class QueueMetrics:
         counts.observe(took_s)
 
     def absorb(self, queue: SchedulingQueue) -> None:
-        """Add what a queue has counted since the last call."""
+        """Add the counts of a queue since the last call."""
         for (where, event), count in queue.take_incoming().items():
             key = (where.value, event)
             self._incoming[key] = self._incoming.get(key, 0) + count

@@ -1,6 +1,6 @@
-"""The operations as a table: how each message is checked, and which method of the core applies it.
+"""The table of operations: how each message is checked, and which core method applies it.
 
-Checking finds everything that can be wrong with an operation, so that applying refuses nothing.
+Checking detects every possible error of an operation, so applying never refuses one.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ OperationOutcome = (
     | int
     | None
 )
-"""What the core's methods return; None, a count and a sub-queue mean APPLIED."""
+"""The results of the core's methods; None, a count and a sub-queue mean APPLIED."""
 
 _PLAIN: frozenset[type] = frozenset({NoneType, int, SubQueue, Requeued})
 
@@ -65,8 +65,8 @@ class OperationKind:
     """One row: `read` checks a message and returns the argument that `apply` takes.
 
     `read` receives the session's reader and the message, `apply` the queue, the argument and the
-    time in ns. Outcomes of the types in `unreported` have no result. The argument's type is the
-    row's own.
+    time in ns. An outcome whose type is in `unreported` gets no OperationResult. The type of the
+    argument differs from row to row.
     """
 
     read: Callable[[QueueReader, Any], Any]
@@ -79,7 +79,7 @@ CheckedOperation = tuple[OperationKind, Any, int]
 
 
 def read_operation(message: queue_pb2.Operation, reader: QueueReader) -> tuple[OperationKind, Any]:
-    """Return an operation's row and argument. Raises FieldError, its path relative to it."""
+    """Return an operation's row and argument. Raises FieldError, relative to the operation."""
     name = message.WhichOneof("operation")
     if name is None:
         raise FieldError("operation", "is required")
@@ -316,7 +316,7 @@ _KINDS: Mapping[str, OperationKind] = {
 
 
 def result_message(outcome: OperationOutcome, index: int) -> queue_pb2.OperationResult:
-    """Return an operation's outcome; one without a code of its own is APPLIED."""
+    """Return an outcome as a message; the code is APPLIED unless the outcome has another."""
     code, text, popped, pods = queue_pb2.OUTCOME_CODE_APPLIED, "", None, 0
     match outcome:
         case InFlightPod():

@@ -1,8 +1,8 @@
 """Decodes pods and events for a session: the fields that the traits of its version need.
 
-Where plugins register for events, a pod is kept with what their hints compare. Pods of one
-template share specs and labels, since there may be a million pods. Objects of events are read only
-where a hint of the session looks at them, or a wildcard names its pod.
+If plugins register for events, a pod is stored with the fields that their hints compare. Pods of
+one template share specs and labels, because there may be a million pods. An event's objects are
+decoded only if a hint of the session reads them, or if a wildcard event names a pod.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _NO_FAILURE = Failure()
 class QueueReader:
     """Reads messages for one session, by the traits of its `version`.
 
-    Equal values are one object, which changes no result.
+    Equal values share one object; this saves memory and does not change results.
     """
 
     __slots__ = (
@@ -63,9 +63,9 @@ class QueueReader:
         gates: Iterable[str] = (),
         compared: bool = False,
     ) -> QueuedPod:
-        """Return a pending pod, with its digest where `compared`. Raises FieldError.
+        """Return a pending pod, with its digest if `compared`. Raises FieldError.
 
-        With queueing hints there is no digest: the versions themselves are compared.
+        With queueing hints there is no digest: an update compares the versions' fields.
         """
         held = self.gates(gates)
         compared = compared and self._compares
@@ -105,9 +105,9 @@ class QueueReader:
         return self._failures.setdefault(failure, failure)
 
     def spread_selector(self, message: queue_pb2.Failure) -> LabelSelector | None:
-        """Return what default spread constraints counted; equal selectors are one object.
+        """Return the selector of the pods that default spread constraints counted.
 
-        Raises FieldError.
+        Equal selectors share one object. Raises FieldError.
         """
         if not message.HasField("default_spread_selector"):
             return None
@@ -121,7 +121,7 @@ class QueueReader:
         return self._selectors.setdefault(selector, selector)
 
     def object_event(self, message: queue_pb2.ClusterEvent, *, field: str) -> ObjectEvent:
-        """Return an event; its objects only where a hint reads them. Raises FieldError."""
+        """Return an event, with its objects if a hint reads them. Raises FieldError."""
         event = codec.cluster_event(message.label, f"{field}.label")
         has_objects = message.HasField("old_object") or message.HasField("new_object")
         if not has_objects or not (event.is_wildcard or self._reads_objects(event)):
@@ -155,7 +155,7 @@ class QueueReader:
     ) -> tuple[AssignedPod, ObjectEvent]:
         """Return an assigned pod and its event. Raises FieldError.
 
-        `label` names the event more narrowly, for plugins that registered for such an event.
+        `label` is a more specific name of the event, for plugins that registered for it.
         """
         if label:
             codec.cluster_event(label, "label")
@@ -197,7 +197,7 @@ class QueueReader:
 
 
 def _digest(message: pod_pb2.Pod) -> bytes:
-    """Return the digest of what may make a pod schedulable; v1.34 leaves finalizers out.
+    """Return the digest of the fields that may make a pod schedulable; v1.34 ignores finalizers.
 
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, isPodUpdated.
     """

@@ -1,6 +1,6 @@
-"""QueueService over gRPC: decode, one call of the core, encode.
+"""QueueService over gRPC: each method decodes, calls the core once, and encodes.
 
-Every operation is a row of the table in operations.py; a refused request changes nothing.
+Every operation is a row of the table in operations.py. A refused request changes nothing.
 """
 
 from __future__ import annotations
@@ -53,22 +53,22 @@ if TYPE_CHECKING:
 SERVICE = "queue"
 FULL_NAME = "reprieve.queue.v1beta1.QueueService"
 HEADS_MAX = 4096
-"""Limit of the heads in a response, which keeps it below the limit of a message."""
+"""Limit for the heads in a response; it keeps the response below the size limit of a message."""
 
 OPERATIONS_MAX = 4096
-"""Limit of the operations in a batch, which keeps their results below it, too."""
+"""Limit for the operations in a batch; it keeps their results below the same size limit."""
 
 _WATCHED_HEADS = 10
 _HEAD_BYTES = 48
-"""Size of a head without its names, at most."""
+"""Upper bound for the size of a head without its names."""
 _WATCH_PERIOD_NS = SECOND_NS
 _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
-    """All sessions of one process. One event loop runs it, so that it needs no locks.
+    """All sessions of one process. One event loop runs all calls, so no locks are needed.
 
-    `wall_clock_ns` gives the time of operations without one, in live sessions.
+    `wall_clock_ns` is the time of an operation without a time, in live sessions.
     """
 
     def __init__(
@@ -206,7 +206,7 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
 
     def _release(self, owner: str, session: Session[QueueSession]) -> None:
         release_owner(session, owner, self._clock(session))
-        session.answer = None  # the pops in it are undone
+        session.answer = None  # the stored response contains pops that are now undone
 
     def _clock(self, session: Session[QueueSession]) -> RequestClock:
         arrival_ns = self._wall_clock_ns() if session.core.live else None

@@ -1,4 +1,4 @@
-"""A session of the queue: its core, and how a batch of operations is checked and applied.
+"""A session of the queue, and how a batch of operations is checked and applied.
 
 All operations of a batch are checked before the first one is applied.
 """
@@ -44,7 +44,7 @@ class QueueSession:
         config = timed_config(requested, live=live, metrics=metrics)
         named = queue_pb2.QueueConfig()
         named.CopyFrom(requested)
-        named.rules = config.version  # a later version may have another default
+        named.rules = config.version  # a later version of Reprieve may have another default
         return cls(
             requested=named,
             config=config,
@@ -65,8 +65,8 @@ def timed_config(
 class RequestClock:
     """The times of one request's operations, which never go back.
 
-    In a live session an operation without a time happens when its request arrives, or at the last
-    operation's time where the wall clock has been set back since.
+    In a live session, an operation without a time gets the arrival time of its request, or the time
+    of the last operation if the wall clock has been set back since.
     """
 
     __slots__ = ("_arrival_ns", "_last_ns")
@@ -78,8 +78,8 @@ class RequestClock:
     def read(self, message: queue_pb2.Operation) -> int:
         """Return an operation's time in ns.
 
-        Raises TimeGoesBackwardsError for one before the last operation's, FieldError for one above
-        TIME_NS_MAX, and without one in a session that is not live.
+        Raises TimeGoesBackwardsError for a time before the last operation's; FieldError for a time
+        above TIME_NS_MAX, and for a missing time in a session that is not live.
         """
         at_ns = message.time_ns
         if not at_ns and not message.HasField("time_ns"):
@@ -107,7 +107,7 @@ class AppliedBatch:
 def read_batch(
     operations: Iterable[queue_pb2.Operation], clock: RequestClock, reader: QueueReader
 ) -> list[CheckedOperation]:
-    """Return the checked operations; the field of a FieldError begins with operations[INDEX]."""
+    """Return the checked operations. Raises FieldError with a field operations[INDEX]..."""
     steps: list[CheckedOperation] = []
     try:
         for message in operations:
@@ -126,10 +126,10 @@ def read_batch(
 def apply_batch(
     queue: SchedulingQueue, steps: Sequence[CheckedOperation], *, at_ns: int
 ) -> AppliedBatch:
-    """Apply the operations in order, until one commits a pod that is not next.
+    """Apply the operations in order, up to a commit of a pod that is not next.
 
-    `at_ns` is the time of the last operation before them. The results are the outcomes other than
-    APPLIED, and what Pop has popped; once they exceed PART_BYTES, no further operation is applied.
+    `at_ns` is the time of the last operation before this batch. Results are the outcomes other than
+    APPLIED, and popped pods; once they exceed PART_BYTES, no further operation is applied.
     """
     size = 0
     results: list[queue_pb2.OperationResult] = []
@@ -162,7 +162,7 @@ def _owner(operation: queue_pb2.Operation) -> str:
 
 
 def release_owner(session: Session[QueueSession], owner: str, clock: RequestClock) -> None:
-    """Undo the pops of an owner of a live session that has gone away."""
+    """Undo the pops of an owner of a live session that has disconnected."""
     at_ns = clock.read(queue_pb2.Operation(release_owner=owner))
     session.core.queue.release_owner(owner, now_ns=at_ns)
     session.at_ns = at_ns

@@ -1,4 +1,4 @@
-"""`reprieve compare`: two runs, one trace with two configurations, or a run and a changed one."""
+"""`reprieve compare`: compares two runs, two configurations on one trace, or a changed run."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def _changed_run(
 ) -> Path:
     """Repeat a run's command with further options and return the path of the run.
 
-    `moment`: when the options begin, "" for the beginning. Raises ExitError.
+    `moment`: when the options take effect, "" for the beginning. Raises ExitError.
     """
     from replay.cli.commands import replay  # noqa: PLC0415 - when needed
 
@@ -193,7 +193,7 @@ def _changed_run(
 def _look_at(
     chosen: Mapping[str, Sequence[str]], folder: Path | None, checks: Checks, *, force: bool
 ) -> None:
-    """Refuse what the replays would refuse, and folders that they could not use."""
+    """Raise the errors that the replays would raise, also for folders that they could not use."""
     from replay.cli.commands import replay  # noqa: PLC0415 - when needed
 
     if folder is not None:
@@ -209,13 +209,14 @@ def _runs(
     *,
     force: bool,
 ) -> list[Path]:
-    """Make the replays, one after the other, and return the paths of their runs.
+    """Run the replays, one after the other, and return the paths of their runs.
 
-    Each shares with the one before what it can; the first one with the run `former`.
+    A replay takes as much of its beginning as possible from the run before it; the first replay
+    takes it from the run `former`.
 
-    A run is compared, too, if its replay refused decisions of the scheduler and reports that by its
-    exit code: the comparison has their number. If a replay fails, the files of all are removed, so
-    that the folder can be used again.
+    A run is also compared if its replay refused decisions of the scheduler, and reports that by its
+    exit code; the comparison has their number. If a replay fails, the files of all runs are
+    removed, so that the folder can be used again.
     """
     with refusing(RunError, OSError):
         base = folder or next_folder("compare")
@@ -232,7 +233,7 @@ def _runs(
 
 
 def _print_shared(run_a: RunDirectory, run_b: RunDirectory) -> None:
-    """Print how much of B was not played, since A has it."""
+    """Print how much of B was taken from A instead of being replayed."""
     shared = run_b.manifest().shared
     if shared is not None and Path(shared.run).resolve() == run_a.path.resolve():
         echo(f"B has its beginning from A: {simulated(shared.length_ns)}", err=True)
@@ -243,7 +244,7 @@ def _is_complete(path: Path) -> bool:
 
 
 def _remove(base: Path, names: Iterable[str]) -> None:
-    """Remove the runs and their logs, and the folder where nothing else is in it."""
+    """Remove the runs and their logs, and the folder if it is empty then."""
     for name in names:
         shutil.rmtree(base / name, ignore_errors=True)
         (base / f"{name}.log").unlink(missing_ok=True)
@@ -252,7 +253,7 @@ def _remove(base: Path, names: Iterable[str]) -> None:
 
 
 def _failed(name: str, error: CellError) -> ExitError:
-    """Return the end of the command: the replay's own exit code, or SERVICE where it crashed."""
+    """Return the command's ExitError: the replay's exit code, or SERVICE if it crashed."""
     if error.code >= REFUSED:
         return ExitError(error.code, f"the replay of {name} failed: {error}")
     return ExitError(SERVICE, f"the replay of {name} failed:\n{error}")
@@ -331,7 +332,7 @@ def _print_figures(figures: tuple[FigureChange, ...], console: Console, *, wide:
     shown = [figure for figure in figures if figure.is_changed or wide]
     if shown:
         table = plain_table("FIGURE", *right_aligned("A", "B", "CHANGE", ""))
-        table.columns[0].no_wrap = True  # a name that is cut in two cannot be copied to --assert
+        table.columns[0].no_wrap = True  # a wrapped name could not be copied to --assert
         for figure in shown:
             table.add_row(*map(escape, figure_cells(figure)))
         console.print(table)

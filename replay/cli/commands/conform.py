@@ -1,4 +1,4 @@
-"""`reprieve conform`: plays golden vectors, or checks of the contract, against services."""
+"""`reprieve conform`: runs golden vectors, or checks of the contract, against services."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def _contract(
 
 
 def _print_report(report: ContractReport) -> None:
-    """Print a row for each check, then the level that is reached."""
+    """Print a row for each check, then the level that the service reaches."""
     table = TableWriter(("LEVEL", "RULE", "CHECK", "RESULT"), write)
     first_checks: dict[str, str] = {}
     rows = []
@@ -192,13 +192,13 @@ def _result(check: CheckResult, why: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return the beginning of a text that has more than a table's cell can show."""
+    """Return a text shortened to the length of a table's cell."""
     line = text.partition("\n")[0].strip()
     return text if line == text and len(line) <= _WHY_LENGTH else f"{line[:_WHY_LENGTH]} ..."
 
 
 def _print(files: list[FileConformance], show: int, *, quiet: bool) -> None:
-    """Print a table and differences for each file; with `quiet` of files that failed alone."""
+    """Print a table and differences for each file; if `quiet`, only for files that failed."""
     for file in files:
         if quiet and not file.failed:
             continue

@@ -99,7 +99,7 @@ def _machine() -> Finding:
 
 
 def _free_space() -> Finding:
-    """Look at the current folder's disk, where runs are written."""
+    """Check the free space on the disk of the current folder, where runs are written."""
     free = shutil.disk_usage(Path.cwd()).free
     free_space = f"{free / _GIB:.1f} GiB free in {Path.cwd()}"
     if not os.access(Path.cwd(), os.W_OK):
@@ -112,7 +112,7 @@ def _free_space() -> Finding:
 
 
 def _replay() -> Iterator[Finding]:
-    """Compile or load the kernels, and replay a bundled trace with services of its own."""
+    """Compile or load the kernels, and replay a bundled trace with new services."""
     program = (
         "from services.scheduler.core.session.warm_up import warm_up; "
         "compiled = []; warm_up(lambda done, count: compiled.append(done)); print(len(compiled))"
@@ -164,7 +164,7 @@ def _plugins() -> Finding:
 
 
 def _containers() -> Finding:
-    """Ask the engine that `make up` would use."""
+    """Check the container engine that `make up` would use."""
     what, advice = "containers", "for `docker compose up` only: install Docker, and start it"
     if shutil.which("docker") is None:
         return Finding(what=what, state=MISSING, found="no docker", advice=advice)
@@ -186,7 +186,7 @@ def _dask() -> Finding:
 
 
 def _cluster() -> Finding:
-    """Look for a cluster that could be recorded; it is not connected to."""
+    """Look for a configured cluster that could be recorded, without connecting to it."""
     from replay.errors import KubeconfigError  # noqa: PLC0415 - loaded when needed
     from replay.record import kubeconfig  # noqa: PLC0415 - loaded when needed
 
@@ -199,7 +199,7 @@ def _cluster() -> Finding:
 
 
 def _collector(environment: Mapping[str, str]) -> Finding:
-    """Look whether a collector that the variables name accepts connections."""
+    """Check whether the collector named in the environment accepts connections."""
     from services.telemetry.collector import Signal, TelemetryError, collector_of  # noqa: PLC0415 - loaded when needed
 
     what = "collector"

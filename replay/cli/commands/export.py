@@ -208,7 +208,7 @@ def _query(
 
 @contextlib.contextmanager
 def _opened(output: Path | None) -> Iterator[BinaryIO]:
-    """Open the file to write, or standard output; a file is replaced when it is whole."""
+    """Open the output file, or standard output; a file is replaced when it is complete."""
     if output is None:
         yield sys.stdout.buffer
         return
@@ -221,7 +221,7 @@ def _opened(output: Path | None) -> Iterator[BinaryIO]:
 
 
 def _write_lines(messages: Iterable[Message], output: Path | None) -> int:
-    """Write each message as a line; return how many were written."""
+    """Write each message as a line; return the number of messages."""
     count = 0
     with _opened(output) as file:
         for message in messages:

@@ -27,7 +27,7 @@ from services.kube.selector import LabelSelector
 from services.terminal import echo, one_line
 
 _FORMS: dict[str, Callable[[str], object]] = {TEMPLATE: Template, CUSTOM: CustomColumns.parse}
-"""Outputs with a text of the user's, and what reads it."""
+"""Outputs that take a text, such as a template, with its parser."""
 
 
 def _output(text: str) -> str:
@@ -45,7 +45,7 @@ def _output(text: str) -> str:
 def _reporting(
     resource: str, names: Sequence[str], namespace: str
 ) -> Iterator[Callable[..., None]]:
-    """Turn names that are not found into an exit code; yield what reports a number of objects."""
+    """Turn NotFoundError into an exit code; yield a function that reports the number of objects."""
 
     def report(shown: int) -> None:
         if shown:
@@ -63,7 +63,7 @@ def _reporting(
 
 
 def _check_selection(resource: str, names: Sequence[str], *selectors: object) -> None:
-    """Raise UsageError for names beside a selector that selects, as kubectl does."""
+    """Raise UsageError for names together with a non-empty selector, as kubectl does."""
     if any(selectors) and (names or "/" in resource):
         raise click.UsageError("give names, or --selector and --field-selector, not both")
 

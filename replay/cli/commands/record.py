@@ -57,11 +57,11 @@ _USAGE = "auto|kubelet|metrics|prometheus=URL|off"
 
 
 def _usage_source(text: str) -> str:
-    """Return the selection of a source of usage. Raises ValueError for any other text."""
+    """Validate the argument of --usage. Raises ValueError."""
     url = text.removeprefix("prometheus=")
     is_url = url != text and url.startswith(("http://", "https://"))
     if not is_url and text not in {"auto", "kubelet", "metrics", "off"}:
-        # A URL may have a password.
+        # A URL may contain a password.
         shown = "the URL" if "@" in text else repr(text)
         raise ValueError(f"{shown} is not a source of usage; write {_USAGE}")
     return text
@@ -314,7 +314,7 @@ def _advised(error: RecordError) -> str:
 
 
 def _record(request: RecordingRequest, for_ns: int | None, signals: StopSignals) -> RecordingResult:
-    """Record until the time is over or a signal comes, and show the progress."""
+    """Record until the time is over or a signal arrives, and show the progress."""
     from replay.record.session import record_live  # noqa: PLC0415 - loaded when needed
 
     console = TerminalConsole(stderr=True)
@@ -336,7 +336,7 @@ def _record(request: RecordingRequest, for_ns: int | None, signals: StopSignals)
 
 
 def line(seconds: float, state: RecordingProgress) -> str:
-    """Return the line with the progress of a recording."""
+    """Return the progress line of a recording."""
     parts = [
         f"{simulated(int(seconds) * SECOND_NS)} recorded",
         f"{state.listed} of {len(state.statuses)} kinds listed",
@@ -369,7 +369,7 @@ def _print_result(recorded: RecordingResult) -> None:
 
 
 def _write(output: Path, folder: Path, signals: StopSignals | None = None) -> None:
-    """Make the trace of a folder; the folder is kept where that fails."""
+    """Write the trace of a recording's folder; if that fails, the folder is kept."""
     from replay.record.frames import RecordingFolder  # noqa: PLC0415 - loaded when needed
     from replay.record.recorded_trace import trace_of  # noqa: PLC0415 - loaded when needed
 

@@ -37,8 +37,8 @@ def compare_trace(
 ) -> None:
     """Compare the recorded decisions of a trace with ours; `plays` adds a free run.
 
-    A trace with outcomes but without recorded states is compared only with a free run, which judges
-    no decision. Raises ExitError if a decision differs or nothing can be compared.
+    A trace with outcomes but without recorded states is compared only with a free run; then no
+    single decision is judged. Raises ExitError if a decision differs or nothing can be compared.
     """
     names = settings.scheduler_names
     with refusing_traces():
@@ -67,7 +67,7 @@ def _judged(settings: ReplaySettings, trace: TraceArguments, *, quiet: bool) -> 
 
 
 def _played(settings: ReplaySettings, trace: TraceArguments, *, quiet: bool) -> FreeRunAgreement:
-    """Replay the trace freely; without a path for the run, no run is left behind."""
+    """Replay the trace with our own decisions; without a path, the run is removed afterwards."""
     recorded = RecordedOutcomes()
     with tempfile.TemporaryDirectory(prefix="reprieve-") as folder:
         run_path = settings.run_path or Path(folder) / "run"
@@ -134,7 +134,7 @@ def _print(report: ComparisonReport, *, wide: bool) -> None:
 
 
 def _print_findings(report: ComparisonReport, *, wide: bool) -> None:
-    """Print what differs; with `wide` also what is explained or owed to something."""
+    """Print the decisions that differ; with `wide`, also those that have an explanation."""
     findings = [
         finding for finding in report.notable if wide or finding.outcome is FindingOutcome.DIFFERS
     ]
@@ -145,7 +145,7 @@ def _print_findings(report: ComparisonReport, *, wide: bool) -> None:
 
 
 def _print_notes(report: ComparisonReport, *, wide: bool) -> None:
-    """Print guessed times, gaps and what is partial; with `wide` all notes of the import."""
+    """Print notes about estimated times, gaps and partial data; with `wide`, all import notes."""
     notes = [note for note in report.notes if wide or note.startswith(_ALWAYS_SHOWN)]
     for note in notes:
         echo(f"note: {note}")
@@ -167,7 +167,7 @@ def _print_finding(finding: Finding) -> None:
 
 
 def _print_agreement(agreement: FreeRunAgreement) -> None:
-    """Print how far a free run went the way of the recording."""
+    """Print how far a free run agrees with the recording."""
     landed = agreement.bindings
     total = landed.total()
     share = f" ({landed[BindingMatch.SAME] / total:.1%})" if total else ""

@@ -41,9 +41,9 @@ from services.terminal import echo, one_line
 class ReplayRequest:
     """A replay as its command line specifies it: all options, each read once.
 
-    settings: of the replay, without what `overrides` change in its configuration files. shares: a
-    run whose beginning the new one has, as far as it is the same. argv: the command line, without
-    that.
+    settings: the replay's settings, before `overrides` change its configuration files. shares: a
+    run from which the new run takes its beginning, as far as both are equal. argv: the command line
+    without the option for `shares`.
     """
 
     settings: ReplaySettings
@@ -60,7 +60,7 @@ class ReplayRequest:
     argv: tuple[str, ...] = field(default=(), compare=False)
 
     def configured(self) -> ReplaySettings:
-        """Return the settings with the configurations that result. Raises OverrideError."""
+        """Return the settings with the overridden configurations. Raises OverrideError."""
         settings, overrides = self.settings, self.overrides
         if settings.autoscaler is not None:
             from replay.autoscaling.resolve import resolved  # noqa: PLC0415 - when needed
@@ -81,13 +81,13 @@ class ReplayRequest:
         )
 
     def named(self) -> Iterator[trace_pb2.Record]:
-        """Yield the trace, and what the overrides add to it by name."""
+        """Yield the trace, and the named objects that overrides add to it."""
         yield from self.trace.records()
         yield from self.overrides.added()
 
 
 class ReplayCommand(SectionedCommand):
-    """The command, whose callback reads its options as a ReplayRequest."""
+    """The command; its callback returns the options as a ReplayRequest."""
 
     titles = (
         *("Run", "Checks", "What-ifs", "Rules and configuration", "Assumptions"),
@@ -95,7 +95,7 @@ class ReplayCommand(SectionedCommand):
     )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse a command line; with --from the one of that run and what is added to it."""
+        """Parse a command line; --from stands for a run's command line, with options added."""
         raw, _, _ = self.make_parser(ctx).parse_args(list(args))
         run, moment = raw.get("fork"), raw.get("moment")
         has_trace = isinstance(raw.get("paths"), tuple)
@@ -115,7 +115,7 @@ class ReplayCommand(SectionedCommand):
         ctx.invoke(run, super().invoke(ctx))
 
     def request(self, arguments: Sequence[str]) -> ReplayRequest:
-        """Return the replay of a command line without running it. Raises as the command does."""
+        """Parse a command line without running the replay. Raises as the command does."""
         with self.make_context("replay", list(arguments)) as context:
             request: ReplayRequest = super().invoke(context)
             return request
@@ -224,7 +224,7 @@ def command(
       reprieve replay cluster.ktr --set priorityClass.batch.value=50
       reprieve replay --from runs/today --at 2h --fail node-7
     """
-    del fork, moment  # They are in the command line that was parsed, as what they stand for.
+    del fork, moment  # parse_args has replaced them by the options that they stand for.
     return ReplayRequest(
         settings=replace(settings, tls=tls),
         argv=context.meta[_ARGV],
@@ -261,7 +261,7 @@ def run(request: ReplayRequest) -> None:
 
 
 def _origin(request: ReplayRequest, plan: OverridePlan) -> Origin | None:
-    """Return what a new run shares with another one; a resumed one has it already."""
+    """Return the run from which a new run takes its beginning; None for a resumed run."""
     if request.shares is None or request.settings.resumes:
         return None
     from replay.cli.forks import Prepared, shared_states  # noqa: PLC0415 - loaded when needed
@@ -273,7 +273,7 @@ def _origin(request: ReplayRequest, plan: OverridePlan) -> Origin | None:
 
 
 def refuse_mistakes(run: RunDirectory) -> None:
-    """Raise ExitError if decisions of a complete run were refused for mistakes of its scheduler."""
+    """Raise ExitError if a complete run has decisions refused for mistakes of the scheduler."""
     refusals = run.summary()["decided"].get("refusals")
     if refusals:
         counts = ", ".join(f"{count['count']:,} {count['name']}" for count in refusals)
@@ -286,9 +286,9 @@ def refuse_mistakes(run: RunDirectory) -> None:
 
 
 def look(arguments: Sequence[str], checks: Checks, where: str) -> None:
-    """Validate a replay that is to run later, with its `checks`.
+    """Validate a replay, and its `checks`, that will run later.
 
-    Raises as the replay would, with `where` before the text.
+    Raises the errors that the replay would raise, with `where` before the message.
     """
     with labelled(where):
         request = command.request(arguments)
@@ -299,7 +299,7 @@ def look(arguments: Sequence[str], checks: Checks, where: str) -> None:
 
 
 _ARGV = "reprieve.replay.argv"
-"""Where the context of a command has the command line that was parsed."""
+"""The key in a click context for the command line that was parsed."""
 _OUTPUTS = frozenset(
     {
         *("shares", "keep_checkpoints"),
@@ -307,13 +307,13 @@ _OUTPUTS = frozenset(
         *("assertions", "junit", "summary"),
     }
 )
-"""The parameters that choose what a replay leaves behind, and not what it plays."""
+"""The parameters that select a replay's outputs, and do not influence its decisions."""
 
 
 def inputs(arguments: Sequence[str]) -> list[str]:
-    """Return the arguments of a command line without those of its outputs and its checks.
+    """Return a command line's arguments without the options for outputs and checks.
 
-    Further options may follow them: what stood after "--" are paths.
+    The separator "--" is resolved ("-x" after it becomes "./-x"), so options can be appended.
     """
     return without(arguments, _OUTPUTS)
 
@@ -344,8 +344,9 @@ def inputs_of(
 ) -> list[str]:
     """Return the inputs of the command that made a run.
 
-    Raises ExitError for a command that is not a replay of this user: it names files to read and
-    addresses to connect to. The text shows the command `repeating` of the inputs.
+    Raises ExitError if the run is not signed by this user, because its command names files to read
+    and addresses to connect to. The message shows the command that `repeating` makes of the inputs,
+    so that the user can run it.
     """
     with refusing(RunError):
         manifest, doubt = run.signed_manifest()
@@ -366,7 +367,7 @@ def inputs_of(
 
 
 def forked(run: Path, moment: str | None, added: Sequence[str]) -> list[str]:
-    """Return the command line of a run with further options, whose what-ifs begin at a moment."""
+    """Return a run's command line with further options; their what-ifs begin at `moment`."""
     with refusing(RunError):
         begun = inputs_of(open_run(run))
     return [*begun, *(added if moment is None else begun_at(added, moment, begun))]
@@ -380,7 +381,7 @@ _TIMED = {
     "drop_nodes": "--drop-nodes",
     "scale_nodes": "--scale-nodes",
 }
-"""The what-ifs that can begin at a time, by their parameters."""
+"""The what-if options that can begin at a later time, by parameter name."""
 _AT_ANY_TIME = frozenset(
     {
         *("run_path", "force", "until_ns", "batch_size", "in_process", "reconnect_ns", "no_audit"),
@@ -388,11 +389,11 @@ _AT_ANY_TIME = frozenset(
         *("allows_no_effect", "scale_order"),
     }
 )
-"""Options that decide nothing before the what-ifs begin."""
+"""Options without influence on decisions before the what-ifs begin."""
 
 
 def begun_at(added: Sequence[str], moment: str, begun: Sequence[str]) -> list[str]:
-    """Return options with `at=` in each what-if that has none, for the command line `begun`.
+    """Add `at=` to each what-if in `added` that has none, for a fork of the command line `begun`.
 
     Raises UsageError.
     """
@@ -418,7 +419,7 @@ def begun_at(added: Sequence[str], moment: str, begun: Sequence[str]) -> list[st
 
 
 def _offset_ns(text: str, begun: Sequence[str]) -> int:
-    """Return a moment as its time since the start of a command's trace. Raises UsageError."""
+    """Return a moment as ns since the start of the trace of `begun`. Raises UsageError."""
     moment: Moment = MOMENT.convert(text, None, None)
     if moment.since_start_ns is not None:
         return moment.since_start_ns
@@ -429,7 +430,7 @@ def _offset_ns(text: str, begun: Sequence[str]) -> int:
 
 
 def _usable(request: ReplayRequest) -> ReplaySettings:
-    """Return the settings to replay with. Raises UsageError for options that exclude each other."""
+    """Return the replay's settings. Raises UsageError for options that exclude each other."""
     with refusing(OverrideError, GroupsError), refusing_traces():
         settings = request.configured()
     if not request.compare_recorded:
@@ -451,7 +452,7 @@ def _usable(request: ReplayRequest) -> ReplaySettings:
 
 
 def _report(run: RunDirectory, *, quiet: bool) -> None:
-    """Write tables and the report; the run is complete without them."""
+    """Write tables and the report; the run is complete even if this fails."""
     from replay.report.page import write_report  # noqa: PLC0415 - loaded when needed
 
     try:

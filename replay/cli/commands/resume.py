@@ -89,7 +89,7 @@ def command(context: click.Context, *, run: Path, repeats_any: bool, checks: Che
 
 
 def _refuse_unsigned(run: Path, begun: RunCommand, doubt: str) -> None:
-    """Raise ExitError with the command where there is a doubt about who began the run."""
+    """Raise ExitError that shows the run's command if `doubt` says why it is not this user's."""
     if doubt:
         set_there = [f"{name}={shlex.quote(value)}" for name, value in begun.environment.items()]
         repeated = " ".join([*set_there, shlex.join(["reprieve", *begun.argv])])
@@ -102,7 +102,7 @@ def _refuse_unsigned(run: Path, begun: RunCommand, doubt: str) -> None:
 
 
 def _complete(run: RunDirectory, context: click.Context, more: Sequence[str]) -> None:
-    """Finish a command whose run is complete: write its report, make its checks."""
+    """Finish a command whose run is complete: write the report and make the checks."""
     from replay.cli.commands import replay  # noqa: PLC0415 - loaded when needed
     from replay.report.page import write_report  # noqa: PLC0415 - loaded when needed
 

@@ -118,7 +118,7 @@ def _json(answer: QueryResult) -> None:
 
 
 def _yaml(answer: QueryResult) -> None:
-    """Print a row at a time, as items of one sequence."""
+    """Print the rows one at a time, as items of one YAML sequence."""
     none = True
     for row in answer.rows():
         mapping = dict(zip(answer.columns, row, strict=True))

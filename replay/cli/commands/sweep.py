@@ -184,13 +184,13 @@ def command(
 def _grid(axes: Sequence[SweepAxis], replay: Sequence[str], moment: str) -> list[SweepCell]:
     """Return the cells; every command line is parsed before any replay runs.
 
-    moment: when the what-ifs of the axes begin, "" for the beginning.
+    moment: when the what-ifs of the axes take effect, "" for the beginning.
     """
     return completed(begun_at(cells(axes, replay), moment, replay), axes, replay)
 
 
 def _print_shared(folder: Path, finished: Sequence[FinishedCell]) -> None:
-    """Print how much of the runs was not played, since others have it."""
+    """Print how much of the runs was taken from other runs instead of being replayed."""
     lengths_ns = []
     for ended in finished:
         if not ended.problem:
@@ -228,9 +228,9 @@ def _refuse_unknown(shown: Sequence[str], finished: Sequence[FinishedCell]) -> N
 def _checked(
     folder: Path, finished: Sequence[FinishedCell], checks: Checks
 ) -> Iterator[CheckResult]:
-    """Yield the checks of each cell; those of a cell that failed are errors.
+    """Yield the check results of each cell; if a cell failed, its results are errors.
 
-    Raises FigureError for a check that chooses nothing in any cell.
+    Raises FigureError for a check that selects nothing in any cell.
     """
     baselines = {ended.cell.seed: ended.cell for ended in finished if ended.cell.is_baseline}
     compares = any(assertion.is_change for assertion in checks.assertions)

@@ -19,7 +19,7 @@ from services.terminal import echo, one_line
 
 _DEFAULTS = GenerateOptions()
 _UNWRAPPED = 1 << 19
-"""Columns of a console that is not a terminal."""
+"""Width of a console that is not a terminal, in columns."""
 
 
 @click.command(name="validate")

@@ -1,4 +1,4 @@
-"""`reprieve verify`: whether the files of runs are those of their ends."""
+"""`reprieve verify`: checks that the files of runs are unchanged since the runs ended."""
 
 from __future__ import annotations
 

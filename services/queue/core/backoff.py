@@ -1,13 +1,14 @@
 """Computes the backoff of failed pods, and the ticks at which the queue is flushed.
 
-v1.34 counts refusals and errors apart. Where backoffQ may be popped from, the pods whose backoff
-ends in one backoff window, a second, are in activeQ's order; each backs off to the end of that
-window. v1.20 counts a pod's attempts; its backoff begins with its last failure. v1.16 keeps a map
-by pod name which outlives the pod: a name's count does not rise while its backoff runs, nor exactly
-at its expiry, and a name is dropped once the maximum has passed since its last update.
+v1.34 counts refusals and errors separately. If pods may be popped from backoffQ, all pods whose
+backoff ends within the same backoff window (one second) are in activeQ's order, and each backs off
+to the end of that window. v1.20 counts a pod's attempts; its backoff begins with its last failure.
+v1.16 keeps a map by pod name that outlives the pod: a name's count does not increase while its
+backoff runs, nor exactly at its expiry, and a name is dropped once the maximum backoff has passed
+since its last update.
 
-Upstream flushes backoffs at whole seconds and leftovers at half minutes. The queue has no timer: it
-returns when the next flush would move something, and the caller sends the flush as an operation.
+Upstream flushes backoffs every second and leftovers every 30 seconds. The queue has no timer: it
+computes when the next flush would move a pod, and the caller sends the flush as an operation.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/queue/backoff_queue.go; scheduling_queue.go, Run;
 v1.20 internal/queue/scheduling_queue.go, Run, unschedulableQTimeInterval; v1.16
@@ -33,7 +34,7 @@ _DOUBLINGS_MAX = 63
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackoffLimits:
-    """The first wait and the longest, in ns. The first may be longer than the longest."""
+    """The initial and the maximum backoff, in ns. The initial one may exceed the maximum."""
 
     initial_ns: int = SECOND_NS
     max_ns: int = 10_000_000_000
@@ -41,7 +42,7 @@ class BackoffLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NameBackoff:
-    """A pod name's backoff in v1.16: the failures counted, and the time of the last one."""
+    """A pod name's backoff in v1.16: the number of failures, and the time of the last one."""
 
     key: PodKey
     attempts: int
@@ -49,7 +50,10 @@ class NameBackoff:
 
 
 class BackoffPolicy(ABC):
-    """Computes the end of backoffs by one version's rules; most keep no state but QueuedPodInfo."""
+    """Computes the end of backoffs by the rules of one version.
+
+    Only v1.16's policy has state; the others read QueuedPodInfo.
+    """
 
     __slots__ = ("_limits",)
 
@@ -58,13 +62,13 @@ class BackoffPolicy(ABC):
 
     @abstractmethod
     def expiry_ns(self, pod_info: QueuedPodInfo, /) -> int:
-        """Return when the pod's backoff expires, in ns: the order of a backoffQ.
+        """Return when the pod's backoff expires, in ns; backoffQs are ordered by this time.
 
-        In v1.34 the pod backs off for longer: see `due_ns`.
+        In v1.34 the pod backs off beyond this time, until `due_ns`.
         """
 
     def backs_off(self, pod_info: QueuedPodInfo, now_ns: int, /) -> bool:
-        """Return whether the pod still backs off at `now_ns`, which is before `due_ns`."""
+        """Return whether the pod still backs off: whether `now_ns` is before `due_ns`."""
         return self.expiry_ns(pod_info) > now_ns
 
     def due_ns(self, pod_info: QueuedPodInfo, /) -> int:
@@ -75,7 +79,7 @@ class BackoffPolicy(ABC):
         """Count a failed cycle of the pod."""
 
     def clear_backoff(self, key: PodKey, /) -> None:  # noqa: B027 - most keep nothing
-        """Drop the pod's count: it has changed, or is deleted."""
+        """Drop the pod's count, because the pod changed or was deleted."""
 
     def state(self) -> tuple[NameBackoff, ...]:
         """Return the backoffs by name, oldest update first."""
@@ -88,8 +92,8 @@ class BackoffPolicy(ABC):
 def failure_backoff_ns(failures: int, limits: BackoffLimits) -> int:
     """Return the wait after `failures` failures (1 or more), in ns.
 
-    Doubles with each failure after the first, and is at most the maximum, even where the initial
-    wait is longer.
+    The wait doubles with each failure after the first. It never exceeds the maximum, even if the
+    initial wait does.
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/backoff_queue.go, calculateBackoffDuration.
     """
     shift = min(failures - 1, _DOUBLINGS_MAX)
@@ -99,10 +103,11 @@ def failure_backoff_ns(failures: int, limits: BackoffLimits) -> int:
 
 
 class FailureBackoff(BackoffPolicy):
-    """v1.34: the wait follows from the pod's failures and timestamp.
+    """v1.34: the backoff depends on the pod's failures and timestamp.
 
-    With `aligned` the backoff window is a second, else a nanosecond; a backoff expires when its
-    window begins, and the pod is due when the window ends. A maximum of 0 is no backoff.
+    The backoff window is a second if `aligned`, otherwise a nanosecond. A backoff expires at the
+    beginning of its window, and the pod is due at the window's end. A maximum of 0 means no
+    backoff.
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/backoff_queue.go, getBackoffTime,
     isPodBackingoff, alignToWindow.
     """
@@ -114,7 +119,7 @@ class FailureBackoff(BackoffPolicy):
         self._window_ns = _BACKOFF_WINDOW_NS if aligned else _NO_WINDOW_NS
 
     def expiry_ns(self, pod_info: QueuedPodInfo, /) -> int:
-        """Return the begin of the backoff window in which the backoff ends, in ns; -1 without."""
+        """Return the begin of the window in which the backoff ends, in ns; -1 without a backoff."""
         failures = pod_info.consecutive_errors or pod_info.unschedulable_count
         if failures == 0 or self._limits.max_ns == 0:
             return _NO_BACKOFF_NS
@@ -133,8 +138,8 @@ class FailureBackoff(BackoffPolicy):
 def attempt_backoff_ns(attempts: int, limits: BackoffLimits) -> int:
     """Return the wait after `attempts` attempts, in ns.
 
-    Doubles from the initial wait with each attempt after the first, up to the maximum, which is
-    tested only after a doubling: a longer initial wait applies once.
+    The wait doubles with each attempt after the first, up to the maximum. The maximum is applied
+    only after a doubling, so an initial wait above the maximum applies to the first attempt.
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go, calculateBackoffDuration.
     """
     if attempts <= 1:
@@ -144,7 +149,7 @@ def attempt_backoff_ns(attempts: int, limits: BackoffLimits) -> int:
 
 
 class AttemptBackoff(BackoffPolicy):
-    """v1.20: the wait follows from the pod's attempts and timestamp.
+    """v1.20: the backoff depends on the pod's attempts and timestamp.
 
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go, getBackoffTime.
     """
@@ -159,7 +164,7 @@ class AttemptBackoff(BackoffPolicy):
 class PodBackoffMap(BackoffPolicy):
     """v1.16: attempts and last update by pod name, in the order of the updates.
 
-    So a pod's failures count for the next pod of its name, too.
+    Because the map is keyed by name, a pod's failures also count for the next pod of that name.
     Source: kubernetes v1.16 internal/queue/pod_backoff.go; scheduling_queue.go, backoffPod.
     """
 
@@ -213,9 +218,10 @@ _NEVER_NS = -1
 
 
 class FlushTicks:
-    """The times of the last flushes, ns, -1 for never; computes when the next one would move a pod.
+    """Computes when the next flush would move a pod.
 
-    A leftover flush moves pods that have been unschedulable for longer than `max_unschedulable_ns`.
+    Has the times of the last flushes, in ns, -1 for never. A leftover flush moves pods that have
+    been unschedulable for longer than `max_unschedulable_ns`.
     """
 
     __slots__ = ("backoff_ns", "leftover_ns", "max_unschedulable_ns")
@@ -236,9 +242,9 @@ class FlushTicks:
     ) -> int | None:
         """Return the first tick from `now_ns` on whose flush would move something.
 
-        `due_ns` is when the first pod no longer backs off, `oldest_unschedulable_ns` the earliest
-        timestamp of an unschedulable pod, None without such a pod. Returns None if both are
-        None. A tick at which the flush has been done is not returned again.
+        `due_ns` is when the first backing-off pod is due, `oldest_unschedulable_ns` the earliest
+        timestamp of an unschedulable pod; None without such a pod. Returns None if both are None.
+        The tick of a flush that has been done is not returned again.
         """
         ticks: list[int] = []
         if due_ns is not None:

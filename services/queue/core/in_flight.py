@@ -1,13 +1,14 @@
 """Pods in flight, and the cluster events since each was popped.
 
-A popped pod belongs to the owner that popped it. In a session with leases it does so for a limited
-time, and any request of that owner renews the lease; a pod whose lease has expired returns to the
-queue.
+A popped pod belongs to the owner that popped it. In a session with leases, it belongs to the owner
+for a limited time, and any request of that owner renews the lease; when the lease expires, the pod
+returns to the queue.
 
-A pod whose cycle failed goes where the events since its pop send it, for it may have missed the one
-that would have moved it. Events are numbered; each pod in flight has the number of the first event
-after its pop, and events before the oldest pod's are dropped. A pod is in flight once. UIDs are in
-an ordered dict, which finds the oldest at once; a dict would step over all that have left before.
+While a pod is in flight, it is in no sub-queue, so an event cannot move it. Therefore events are
+recorded, and when the cycle has failed, the events since the pop decide the pod's sub-queue. Events
+are numbered. Each pod in flight has the number of the first event after its pop, and events before
+the oldest pod's number are dropped. A pod is recorded here at most once. UIDs are keys of an
+OrderedDict, which finds the oldest one at once; a plain dict would skip all deleted entries first.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/queue/active_queue.go, inFlightPods,
 inFlightEvents.
@@ -53,7 +54,7 @@ class InFlightPods:
         return self._by_cycle.pop(pop_id.cycle)
 
     def renew(self, owner: str, now_ns: int) -> int:
-        """Begin the leases of the owner's pods again at `now_ns`; return how many pods it has."""
+        """Restart the leases of the owner's pods at `now_ns`; return the number of these pods."""
         held = [popped for popped in self._by_cycle.values() if popped.owner == owner]
         if self._lease_ns:
             for popped in held:
@@ -80,7 +81,7 @@ class InFlightPods:
         return taken
 
     def latest(self, uid: str) -> QueuedPod | None:
-        """Return the version of a pod that is in flight, of its latest pop; None for others."""
+        """Return the version of a pod in flight, by its latest pop; None if it is not in flight."""
         held = (popped.pod for popped in reversed(self._by_cycle.values()))
         return next((pod for pod in held if pod.uid == uid), None)
 
@@ -101,12 +102,12 @@ class InFlightPods:
         self._by_cycle[popped.cycle] = popped._replace(pod_info=pod_info)
 
     def restore(self, pods: Iterable[InFlightPod]) -> None:
-        """Set the pods in flight to `pods`, a checkpoint's."""
+        """Set the pods in flight to those of a checkpoint."""
         self._by_cycle = {popped.cycle: popped for popped in pods}
 
 
 class InFlightEvents:
-    """The events since the oldest pop, in order, and each in-flight pod's first one, by UID."""
+    """The events since the oldest pop, in order, and the first event after each pod's pop."""
 
     __slots__ = ("_events", "_first", "_since")
 
@@ -132,7 +133,7 @@ class InFlightEvents:
             self._events.append(object_event)
 
     def record_for(self, uid: str, object_events: Iterable[ObjectEvent]) -> bool:
-        """Record events if that pod is in flight; return whether it is."""
+        """Record events if the pod is in flight; return whether it is."""
         if uid not in self._since:
             return False
         self._events.extend(object_events)
@@ -163,7 +164,7 @@ class InFlightEvents:
         self._events.clear()
 
     def pods(self) -> tuple[tuple[str, int], ...]:
-        """Return each pod in flight and how many of `events()` came before its pop."""
+        """Return (UID, number of recorded events before its pop) of each pod in flight."""
         return tuple((uid, since - self._first) for uid, since in self._since.items())
 
     def events(self) -> tuple[ObjectEvent, ...]:
@@ -171,7 +172,7 @@ class InFlightEvents:
         return tuple(self._events)
 
     def restore(self, pods: Iterable[tuple[str, int]], events: Iterable[ObjectEvent]) -> None:
-        """Set what `pods` and `events` return."""
+        """Set the state to what `pods` and `events` returned."""
         self._first = 0
         self._since = OrderedDict(pods)
         self._events = deque(events)

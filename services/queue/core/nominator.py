@@ -1,9 +1,9 @@
 """The nominations of pending pods to nodes.
 
-A nomination belongs to a UID and may differ from the pod's status: a preemption nominates here
-before the status is written. A pop keeps the nomination. A node's pods are in the order of their
-nomination; nominating again moves a pod to the end. v1.34 may nominate a pod to the node "", where
-it stays until its status names a node or the nomination is removed.
+A nomination is keyed by the pod's UID and may differ from the pod's status, because a preemption
+nominates the pod here before its status is written. A pop keeps the nomination. A node's pods are
+in the order of their nominations; nominating a pod again moves it to the end. v1.34 can nominate a
+pod to the node ""; this nomination lasts until the pod's status names a node or it is removed.
 
 Source: kubernetes v1.20 internal/queue/scheduling_queue.go, nominatedPodMap; v1.34
 backend/queue/nominator.go, nominator.
@@ -61,10 +61,10 @@ class Nominator:
             self.remove(pod.uid)
 
     def follow_update(self, old: QueuedPod | None, new: QueuedPod) -> None:
-        """Follow the new status, but keep the nomination where neither version names a node.
+        """Follow the new status, but keep the nomination if neither version names a node.
 
         Such an update may have been sent before a preemption wrote the status. Without an old
-        version the nomination is not kept.
+        version, the nomination is not kept.
         """
         if old is None:
             self.follow_status(new)
@@ -77,7 +77,7 @@ class Nominator:
             self.follow_status(new)
 
     def node_of(self, uid: str) -> str:
-        """Return the node that the pod is nominated to, "" without a nomination too."""
+        """Return the node that the pod is nominated to; also "" if it has no nomination."""
         return self._node_by_uid.get(uid, "")
 
     def for_node(self, node_name: str) -> tuple[PodRef, ...]:
@@ -85,7 +85,7 @@ class Nominator:
         return tuple(self._by_node.get(node_name, {}).values())
 
     def restore(self, nominations: Iterable[NodeNominations]) -> None:
-        """Add what `nominations` returned."""
+        """Add nominations that `nominations` returned."""
         for node in nominations:
             for pod in node.pods:
                 self.nominate(pod, node.node_name)

@@ -1,12 +1,12 @@
 """The queue's values: pending pods, QueuedPodInfo, and pods in flight.
 
-The queue has no account of resources and nodes. Of a pod it reads identity, order, nomination and
-gates, a digest that decides whether an update may have made the pod schedulable, the required
-affinity terms that an assigned pod can match, and, for queueing hints, labels and spec.
+The queue does not know resources or nodes. From a pod it reads identity, order, nomination and
+gates; a digest that decides whether an update may have made the pod schedulable; the required
+affinity terms that an assigned pod can match; and labels and spec for queueing hints.
 
-All are immutable: an operation that changes a QueuedPodInfo replaces it, so that a snapshot shares
-them. They are named tuples because every cycle of every pod makes one of each, and a frozen
-dataclass takes three times as long to make and to hash.
+All values are immutable: an operation that changes a QueuedPodInfo replaces it, so a snapshot can
+share the values. Those that every cycle creates are named tuples, because a frozen dataclass takes
+three times as long to create and to hash.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/types.go, QueuedPodInfo.
 """
@@ -23,7 +23,7 @@ from services.kube.selector import LabelSelector
 from services.kube.value import value
 
 PodKey = tuple[str, str]
-"""A pod's namespace and name: what the sub-queues are keyed by. Nominations go by UID."""
+"""A pod's namespace and name: the key of the sub-queues. Nominations are keyed by UID."""
 
 _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 
@@ -32,8 +32,8 @@ _NO_LABELS: Mapping[str, str] = MappingProxyType({})
 class AffinityTerm:
     """One required pod affinity term of a pending pod.
 
-    `namespaces` is resolved: the pod's own namespace where the term neither names nor selects
-    namespaces. `namespace_selector` None selects no namespace.
+    `namespaces` has the pod's namespace if the term neither names nor selects namespaces.
+    `namespace_selector` None selects no namespace.
     """
 
     namespaces: tuple[str, ...]
@@ -51,9 +51,9 @@ class AffinityTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AssignedPod:
-    """A pod with a node: what required affinity terms of pending pods are matched against.
+    """A pod with a node, against which required affinity terms of pending pods are matched.
 
-    `namespace_labels` are its namespace's, for terms that select namespaces.
+    `namespace_labels` are the labels of its namespace, for terms that select namespaces.
     """
 
     namespace: str
@@ -78,15 +78,15 @@ class PodRef:
 class QueuedPod(NamedTuple):
     """One version of a pending pod.
 
-    `nominated_node_name` is status.nominatedNodeName, "" if none. `sort_key` is the QueueSort
-    plugin's order as data, ascending; empty is the default order, priority descending. `gates` name
-    the PreEnqueue plugins that reject the pod: it does not become active while there are any.
-    `labels` and `spec` are what queueing hints read; `spec` is None before v1.34. `digest` covers
-    everything outside status, resourceVersion and generation. Only an update compares digests, of
-    its two versions; elsewhere it may be empty. `spread_selector` selects the pods that a profile's
-    default spread constraints counted when they refused this one; None if they did not, or if
-    the scheduler did not send it. `claim_names` are those of its ResourceClaims made from
-    templates, by the pod's names for them.
+    nominated_node_name: status.nominatedNodeName, "" if none. sort_key: the order by the QueueSort
+    plugin as bytes, ascending; empty means the default order, by descending priority. gates: the
+    PreEnqueue plugins that reject the pod; it does not become active while there are any. labels,
+    spec: read by queueing hints; `spec` is None before v1.34. digest: of all fields outside status,
+    resourceVersion and generation; only an update compares digests, so others may have an empty
+    one. spread_selector: selects the pods that a profile's default spread constraints counted when
+    they refused this pod; None if they did not refuse it, or if the scheduler did not send the
+    selector. claim_names: the names of ResourceClaims created from templates, by the names that the
+    pod's spec has for them.
     """
 
     uid: str
@@ -110,7 +110,7 @@ class QueuedPod(NamedTuple):
 
     @property
     def node_name(self) -> str:
-        """The empty name, as a pending pod has no node yet: hints read queued and assigned pods."""
+        """The empty name: a pending pod has no node, but hints read this of any pod."""
         return ""
 
     @property
@@ -130,8 +130,8 @@ class QueuedPod(NamedTuple):
 class Failure(NamedTuple):
     """The cause of a failed scheduling cycle: the plugins that refused the pod, or an error.
 
-    `pending_plugins` are those that returned Pending: the pod waits for their own event (Permit,
-    PreBind). `error` is a failure that no plugin decided.
+    `pending_plugins` are the plugins that returned Pending: the pod waits for an event of that
+    plugin (Permit, PreBind). `error` is the text of a failure that is not a plugin's refusal.
     """
 
     plugins: tuple[str, ...] = ()
@@ -154,12 +154,12 @@ class Failure(NamedTuple):
 class QueuedPodInfo(NamedTuple):
     """A pod in one of the sub-queues.
 
-    `timestamp_ns` is when it was added or last failed; `initial_attempt_ns` when it was first added
-    (v1.34: when it first entered activeQ, None before that); `attempts` counts its pops; `sequence`
-    breaks ties of the timestamp in the order of arrival; `failure` is the last cycle's, None before
-    the first. v1.34 backs off by `unschedulable_count`, the cycles in which plugins refused it, or
-    by `consecutive_errors`, the failures in a row that no plugin decided; `gating_plugin` is the
-    PreEnqueue plugin that rejected it last, "" if none.
+    timestamp_ns: when the pod was added or last failed. initial_attempt_ns: when it was first added
+    (v1.34: when it first entered activeQ, None before that). attempts: the number of its pops.
+    sequence: breaks ties of the timestamp, in the order of arrival. failure: of the last cycle,
+    None before the first. In v1.34, the backoff depends on unschedulable_count, the number of
+    cycles in which plugins refused the pod, or on consecutive_errors, the number of consecutive
+    errors. gating_plugin: the PreEnqueue plugin that rejected the pod last, "" if none.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, QueuedPodInfo.
     """
 
@@ -181,7 +181,7 @@ class QueuedPodInfo(NamedTuple):
 
     @property
     def is_unschedulable(self) -> bool:
-        """Whether plugins refused it, in its last cycle or, as gates, before its first."""
+        """Whether plugins refused the pod in its last cycle, or gate it before its first."""
         return self.failure is not None and self.failure.is_unschedulable
 
     def with_pod(self, pod: QueuedPod) -> QueuedPodInfo:
@@ -190,7 +190,7 @@ class QueuedPodInfo(NamedTuple):
 
 
 class FailedPod(NamedTuple):
-    """A pod that is next, and why its cycle failed.
+    """A pod to pop and add again at once, and why its cycle failed.
 
     `spread_selector` is as in QueuedPod.
     """
@@ -210,10 +210,10 @@ class PopId(NamedTuple):
 class InFlightPod(NamedTuple):
     """A popped pod: in flight in one scheduling cycle until its outcome arrives.
 
-    `pod_info` is as before the pop: attempts and times belong to the pop, since without queueing
-    hints an update of an in-flight pod queues a second copy with its own. `nominated_node_name` is
-    the nominator's at the pop, "" if none. `owner` holds the pop until `lease_until_ns`; 0 is for
-    ever.
+    `pod_info` has the state before the pop. Attempts and times belong to the pop, not to the pod:
+    without queueing hints, an update of a pod in flight queues a second copy with other values.
+    `nominated_node_name` is the nomination at the pop, "" if none. The pop belongs to `owner` until
+    `lease_until_ns`; 0 means without a limit.
     """
 
     pod_info: QueuedPodInfo
@@ -229,7 +229,7 @@ class InFlightPod(NamedTuple):
 
     @property
     def attempts(self) -> int:
-        """Attempts so far, this one included."""
+        """The number of attempts, including the one that this pop began."""
         return self.pod_info.attempts + 1
 
     @property
@@ -244,5 +244,5 @@ class InFlightPod(NamedTuple):
 
     @property
     def id(self) -> PopId:
-        """What the cycle's outcome names the pop by."""
+        """The identity by which the cycle's outcome names the pop."""
         return PopId(self.pod_info.pod.uid, self.cycle)

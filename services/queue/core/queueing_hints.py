@@ -1,9 +1,9 @@
-"""Finds the queueing hints that decide on an event, for pods that the same plugins refused.
+"""Finds the queueing hints to call for an event and a set of refusing plugins.
 
-A session names its plugins' events when it opens. A plugin without registrations is taken to be
-interested in every event, as upstream takes a plugin without EventsToRegister. The hints that
-decide are found once for each event and each set of refusing plugins, so that a move costs what it
-looks at, not what is registered.
+A session registers its plugins' events when it opens. A plugin without registrations counts as
+interested in every event, like a plugin without EventsToRegister upstream. The hints to call are
+computed once for each event and each set of refusing plugins, so the cost of a move does not depend
+on the number of registrations.
 
 Source: kubernetes v1.34 pkg/scheduler/scheduler.go, buildQueueingHintMap;
 pkg/scheduler/backend/queue/scheduling_queue.go, isEventOfInterest, isPodWorthRequeuing.
@@ -48,8 +48,8 @@ _IMMEDIATELY = QueueingStrategy.IMMEDIATELY
 class HintPlan:
     """The hints that decide on one event, for pods that the same plugins refused.
 
-    `pending` are those of plugins that returned Pending, `refused` of the others. `decided` is
-    the strategy where no hint has to be called.
+    `pending` has the hints of plugins that returned Pending, `refused` those of the other plugins.
+    `decided` is the strategy if no hint has to be called, else None.
     """
 
     pending: tuple[QueueingHintFn, ...] = ()
@@ -57,7 +57,7 @@ class HintPlan:
     decided: QueueingStrategy | None = None
 
     def strategy(self, pod: QueuedPod, object_event: ObjectEvent) -> QueueingStrategy:
-        """Return where `object_event` sends `pod`; a pending plugin's hint skips the backoff."""
+        """Return the strategy for `pod`; a hint of a pending plugin skips the backoff."""
         if self.decided is not None:
             return self.decided
         for hint in self.pending:
@@ -70,11 +70,11 @@ class HintPlan:
 
 
 class QueueingHintMap:
-    """The registrations of a session, and the plugins that refused a pod without having any.
+    """The registrations of a session, and the plugins that refused a pod without a registration.
 
-    Two things are remembered, each a function of the registrations: those that cover an event, and
-    the plan for an event and a failure. Callers may name events and plugins without end, so at most
-    _CACHED_MAX of each are kept.
+    Two results are cached: the registrations that cover an event, and the plan for an event and a
+    failure. Clients may send any number of event and plugin names, so at most _CACHED_MAX entries
+    of each are kept.
     """
 
     __slots__ = ("_covering", "_named", "_plans", "_unregistered")
@@ -93,21 +93,21 @@ class QueueingHintMap:
 
     @property
     def unregistered_plugins(self) -> tuple[str, ...]:
-        """The plugins that refused a pod without being registered, by name."""
+        """The plugins that refused a pod but have no registration, sorted."""
         return tuple(sorted(self._unregistered))
 
     def add_refusing(self, plugins: Iterable[str]) -> None:
-        """Take note of plugins that have refused a pod."""
+        """Record plugins that have refused a pod."""
         for plugin in plugins:
             if plugin not in self._named:
                 self._unregistered[plugin] = None
 
     def is_of_interest(self, event: ClusterEvent) -> bool:
-        """Return whether any plugin may pass a pod because of `event`."""
+        """Return whether some plugin may stop refusing a pod because of `event`."""
         return event.is_wildcard or bool(self._unregistered or self._covering(event))
 
     def reads_objects(self, event: ClusterEvent) -> bool:
-        """Return whether any hint looks at the objects of `event`."""
+        """Return whether any hint reads the objects of `event`."""
         return any(registration.hint for registration in self._covering(event))
 
     def is_registered(self, plugin: str, event: ClusterEvent) -> bool:
@@ -117,10 +117,10 @@ class QueueingHintMap:
         return any(registration.plugin == plugin for registration in self._covering(event))
 
     def strategy(self, pod_info: QueuedPodInfo, object_event: ObjectEvent) -> QueueingStrategy:
-        """Return where `object_event` sends the pod.
+        """Return how `object_event` requeues the pod.
 
-        A pod that no plugin refused is tried again; so is any pod at a wildcard, unless the
-        wildcard names another one.
+        A pod that no plugin refused is tried again after its backoff; so is any pod on a wildcard
+        event, unless the event names another pod.
         """
         failure = pod_info.failure
         if failure is None or not failure.is_unschedulable:
@@ -132,7 +132,7 @@ class QueueingHintMap:
         return self.plan(object_event.event, failure).strategy(pod_info.pod, object_event)
 
     def plan(self, event: ClusterEvent, failure: Failure | None) -> HintPlan:
-        """Return what decides on `event` for pods that failed by `failure`."""
+        """Return the hints to call on `event` for pods with `failure`."""
         if failure is None or not failure.is_unschedulable or event.is_wildcard:
             return _REQUEUES
         return self._plans(event, failure)

@@ -1,8 +1,8 @@
 """The results of the queue's operations, the names of its sub-queues, and counts of pods.
 
-The events that incoming pods are counted by are the label values of upstream's
-scheduler_queue_incoming_pods_total. v1.34 counts by the labels of its cluster events, older
-versions by names of their own.
+Incoming pods are counted by event; the names are the label values of upstream's metric
+scheduler_queue_incoming_pods_total. v1.34 uses the labels of its cluster events, older versions use
+separate names.
 
 Source: kubernetes v1.20 internal/queue/events.go; metrics/metrics.go; v1.34
 pkg/scheduler/framework/events.go.
@@ -18,7 +18,7 @@ from services.queue.core.queued_pod import InFlightPod, QueuedPod
 
 
 class SubQueue(StrEnum):
-    """The sub-queues; gated pods are unschedulable ones that a PreEnqueue plugin rejects."""
+    """The sub-queues; GATED has the unschedulable pods that a PreEnqueue plugin rejects."""
 
     ACTIVE = "active"
     BACKOFF = "backoff"
@@ -29,7 +29,7 @@ class SubQueue(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WouldBlock:
-    """activeQ is empty: upstream's Pop would wait."""
+    """There is no pod to pop; upstream's Pop would block."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,10 +44,10 @@ PopResult = InFlightPod | WouldBlock | QueueClosed
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotNext:
-    """A commit of a pop that Pop would not return at this moment; it has changed nothing.
+    """The commit named a pod that Pop would not return now, and changed nothing.
 
-    `next` is what Pop would return. Of several commits in one call, `committed` were applied before
-    it.
+    `next` is the result that Pop would return. `committed` is the number of earlier commits in the
+    same call, which were applied.
     """
 
     next: PopResult
@@ -56,14 +56,17 @@ class NotNext:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Requeued:
-    """A failed pod is back in `queue`."""
+    """A failed pod was added to the sub-queue `queue`."""
 
     queue: SubQueue
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyPresent:
-    """The pod is in `queue` already, so this copy is dropped; `text` is upstream's error."""
+    """The pod is already in the sub-queue `queue`, so this copy was dropped.
+
+    `text` is upstream's error.
+    """
 
     queue: SubQueue
     text: str
@@ -71,7 +74,7 @@ class AlreadyPresent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlreadyPresentTexts:
-    """Upstream's errors for a failed pod that is in a sub-queue already; {pod} is ns/name."""
+    """Upstream's errors for a failed pod that is already in a sub-queue; {pod} is ns/name."""
 
     active: str
     backoff: str
@@ -95,13 +98,13 @@ BACKOFF_COMPLETE = "BackoffComplete"
 UNSCHEDULABLE_TIMEOUT = "UnschedulableTimeout"
 POP_FROM_BACKOFF_Q = "PopFromBackoffQ"
 POP_UNDONE = "PopUndone"
-"""Not upstream's, whose pods in flight have no owner that can go away."""
+"""Counts undone pops. Upstream has no such event: its pods in flight have no owner to lose."""
 
 _K = TypeVar("_K")
 
 
 class Counts(Generic[_K]):
-    """Numbers of pods by a key, since they were last taken."""
+    """Numbers of pods by a key, since the last call of `take`."""
 
     __slots__ = ("_counts",)
 
@@ -109,7 +112,7 @@ class Counts(Generic[_K]):
         self._counts: dict[_K, int] = {}
 
     def add(self, key: _K, pods: int = 1) -> None:
-        """Count `pods` more under `key`."""
+        """Add `pods` to the count of `key`."""
         self._counts[key] = self._counts.get(key, 0) + pods
 
     def take(self) -> dict[_K, int]:

@@ -1,12 +1,12 @@
-"""The scheduling queue: which pending pod is tried next, and which wait for what.
+"""The scheduling queue: which pending pod is tried next, and what the other pods wait for.
 
 A pod is active, backs off, is unschedulable, or is in flight between a pop and the outcome of its
-scheduling cycle. Versions differ in how it moves between these: their rules (rules/) decide it, and
-what all versions share is here.
+scheduling cycle. Versions differ in how a pod moves between these states: the rules of each version
+(rules/) decide that. This module has the behaviour that all versions share.
 
-Two rules hold. Every operation carries its time, which never goes back, and only the two flush
-operations flush. And each sub-queue has at most one QueuedPodInfo for a pod, while one pod may be
-in two sub-queues, or in flight as well, where upstream allows it.
+Two rules hold. First, every operation has a time, times never decrease, and only the two flush
+operations flush. Second, each sub-queue has at most one QueuedPodInfo for a pod; where upstream
+allows it, a pod may be in two sub-queues, or in a sub-queue and in flight.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, PriorityQueue; v1.20
 and v1.16 internal/queue/scheduling_queue.go.
@@ -48,7 +48,7 @@ _ASSIGNED_UPDATE = ObjectEvent(event=ASSIGNED_POD_UPDATE)
 
 
 class SchedulingQueue:
-    """A queue's parts under its version's rules. Times are ns; methods with `now_ns` set it."""
+    """A queue: its parts and the rules of its version. `now_ns` sets the queue's time, in ns."""
 
     __slots__ = ("_parts", "_rules", "_version")
 
@@ -65,7 +65,7 @@ class SchedulingQueue:
 
     @classmethod
     def restore(cls, config: QueueConfig, state: QueueState) -> SchedulingQueue:
-        """Return a queue in `state`, which was taken under the same configuration."""
+        """Return a queue with `state`, which a queue of the same configuration returned."""
         assert state.mode == config.version
         queue = cls(config)
         restore(queue._parts, queue._rules, state)
@@ -74,12 +74,12 @@ class SchedulingQueue:
     # Pods are added, change and are deleted.
 
     def add(self, pod: QueuedPod, *, now_ns: int) -> None:
-        """Add a new pod; one that is queued already is accepted."""
+        """Add a new pod; the pod may already be queued."""
         self._parts.advance(now_ns)
         self._rules.enqueue(pod)
 
     def update(self, old: QueuedPod | None, new: QueuedPod, *, now_ns: int) -> SubQueue | None:
-        """Replace a pod by its new version; return its sub-queue, None while in flight.
+        """Replace a pod by its new version; return its sub-queue, None for a pod in flight.
 
         `old` is None if the caller does not have the old version.
         """
@@ -94,9 +94,9 @@ class SchedulingQueue:
         self._rules.delete(pod)
 
     def set_gates(self, pod: PodRef, gates: tuple[str, ...], *, now_ns: int) -> None:
-        """Set which PreEnqueue plugins reject a pod, wherever it is, without moving it.
+        """Set the PreEnqueue plugins that reject a pod, queued or in flight, without moving it.
 
-        They count the next time that PreEnqueue runs for the pod.
+        The gates take effect when PreEnqueue runs for the pod the next time.
         """
         self._parts.advance(now_ns)
         self._parts.queues.set_gates(pod, gates)
@@ -113,7 +113,7 @@ class SchedulingQueue:
         return self._begin_cycle(pod_info, owner)
 
     def heads(self, count: int) -> list[InFlightPod]:
-        """Return what the next `count` pops would, without popping; fewer if there are fewer."""
+        """Return the pods that the next `count` pops would return, without popping them."""
         first_cycle = self._parts.scheduling_cycle + 1
         return [
             self._parts.as_popped(pod_info, cycle)
@@ -121,17 +121,17 @@ class SchedulingQueue:
         ]
 
     def commit_pop(self, pop_id: PopId, *, now_ns: int, owner: str = "") -> InFlightPod | NotNext:
-        """Pop, provided that `pop` would return exactly `pop_id` now; else change nothing."""
+        """Pop if `pop` would return exactly `pop_id` now; otherwise change nothing."""
         pod_info = self._take_next(pop_id.uid, pop_id.cycle, now_ns)
         return self._not_next() if pod_info is None else self._begin_cycle(pod_info, owner)
 
     def commit_unschedulable(
         self, failed: Sequence[FailedPod], *, first_cycle: int, now_ns: int
     ) -> int | AlreadyPresent | NotNext:
-        """Do `commit_pop` and `add_unschedulable` for each pod in order; return how many.
+        """Call `commit_pop` and `add_unschedulable` for each pod in order; return how many.
 
-        The first pop begins `first_cycle`. Ends before the first pod that `pop` would not return.
-        Where pods are in a sub-queue already, the first one's AlreadyPresent is returned.
+        The first pop begins `first_cycle`. Stops before the first pod that `pop` would not return.
+        If pods are already in a sub-queue, the AlreadyPresent of the first such pod is returned.
         """
         rules = self._rules
         refused: AlreadyPresent | None = None
@@ -150,7 +150,8 @@ class SchedulingQueue:
     def pass_through(self, pods: int, *, first_cycle: int, now_ns: int) -> NotNext | None:
         """Count pods that were added, popped, done and deleted while no other pod was active.
 
-        The first of their pops began `first_cycle`, which must be next.
+        Only counters change, as if each operation had been sent. The first pop began `first_cycle`,
+        which must be the next cycle.
         """
         parts = self._parts
         if first_cycle != parts.scheduling_cycle + 1 or self._rules.next() is not None:
@@ -163,11 +164,11 @@ class SchedulingQueue:
 
     @property
     def passes_through(self) -> bool:
-        """Whether the queue keeps nothing of a deleted pod, which `pass_through` relies on."""
+        """Whether the queue keeps no trace of a deleted pod, as `pass_through` requires."""
         return self._version.passes_through
 
     def _take_next(self, uid: str, cycle: int, now_ns: int) -> QueuedPodInfo | None:
-        """Take the next pod where it is this one and begins this cycle; else change nothing."""
+        """Take the next pod if it has this UID and begins this cycle; else change nothing."""
         pod_info = self._rules.next()
         if pod_info is None or pod_info.pod.uid != uid or cycle != self._parts.scheduling_cycle + 1:
             return None
@@ -202,12 +203,12 @@ class SchedulingQueue:
         gates: tuple[str, ...] = (),
         spread_selector: LabelSelector | None = None,
     ) -> Requeued | AlreadyPresent | NotInFlight:
-        """Add a pod again whose cycle failed, and end the pop.
+        """Requeue a pod whose cycle failed, and end the pop.
 
-        `pod` is its current version, None for the popped one; `gates` replace its gates unless
-        empty, `spread_selector` (see QueuedPod) its own unless None. Older versions' rules compare
-        `cycle`, None for the pop's, with the last move request's. Where the pod is in a sub-queue
-        already, this copy is dropped.
+        pod: the current version, None: the popped version. gates: replace the pod's gates unless
+        empty. spread_selector: replaces the pod's (see QueuedPod) unless None. cycle: compared with
+        the cycle of the last move request by older versions' rules; None: the cycle of the pop. If
+        the pod is already in a sub-queue, this copy is dropped.
         """
         self._parts.advance(now_ns)
         popped = self._parts.in_flight.end(pop_id)
@@ -233,12 +234,12 @@ class SchedulingQueue:
     # Leases.
 
     def renew_leases(self, owner: str, *, now_ns: int) -> int:
-        """Begin the leases of the owner's pops again; return how many pops it has."""
+        """Restart the leases of the owner's pops; return the number of these pops."""
         self._parts.advance(now_ns)
         return self._parts.in_flight.renew(owner, now_ns)
 
     def release_owner(self, owner: str, *, now_ns: int) -> int:
-        """Undo the pops of an owner that has gone away; return how many pods became active."""
+        """Undo the pops of an owner that disconnected; return how many pods became active."""
         self._parts.advance(now_ns)
         return self._undo(self._parts.in_flight.take_of(owner))
 
@@ -248,7 +249,7 @@ class SchedulingQueue:
         return self._undo(self._parts.in_flight.take_expired(now_ns))
 
     def _undo(self, pops: Iterable[InFlightPod]) -> int:
-        """Make each pod active in its old place, unless it is queued already."""
+        """Make each pod active in its former place, unless it is already queued."""
         count = 0
         for popped in pops:
             self._rules.end_in_flight(popped.pod.uid)
@@ -274,7 +275,7 @@ class SchedulingQueue:
     def move_all(
         self, object_event: ObjectEvent, *, now_ns: int, pre_check: PreEnqueueCheck = _ALL_PODS
     ) -> int:
-        """Move the unschedulable pods that the event may help; return how many."""
+        """Move the unschedulable pods that the event may make schedulable; return how many."""
         self._parts.advance(now_ns)
         return self._rules.move(object_event, pre_check)
 
@@ -298,9 +299,9 @@ class SchedulingQueue:
         return self._rules.activate(pods)
 
     def next_wakeup_ns(self, now_ns: int) -> int | None:
-        """Return the first tick from `now_ns` on at which a flush would move something.
+        """Return the first tick from `now_ns` on at which a flush would move a pod.
 
-        None if no flush would move anything, or the queue is closed. A tick whose flush has been
+        None if no flush would move a pod, or the queue is closed. The tick of a flush that has been
         done is not returned again.
         """
         if self._parts.closed:
@@ -324,11 +325,11 @@ class SchedulingQueue:
     # Nominations.
 
     def nominate(self, pod: PodRef, node_name: str) -> None:
-        """Nominate the pod to a node, after that node's other pods, wherever the pod is.
+        """Nominate the pod to a node, after that node's other pods.
 
-        "" stands for the node in the pod's status, of its version in the queue, or else in flight.
-        Where the status names no node, the pod's nomination is removed; v1.34 nominates the pod to
-        the node "".
+        The pod need not be queued. "" stands for the node in the status of the pod's version in the
+        queue, or else in flight. If that status names no node, the nomination is removed, but v1.34
+        nominates the pod to the node "".
         Source: kubernetes v1.20 internal/queue/scheduling_queue.go, nominatedPodMap.add; v1.34
         backend/queue/nominator.go, addNominatedPodUnlocked, ModeOverride.
         """
@@ -352,7 +353,7 @@ class SchedulingQueue:
 
     @property
     def now_ns(self) -> int:
-        """The time of the last operation; no operation may be earlier."""
+        """The time of the last operation; an operation with an earlier time is an error."""
         return self._parts.now_ns
 
     def pending(self) -> tuple[QueuedPod, ...]:
@@ -369,7 +370,7 @@ class SchedulingQueue:
         return queued + len(queues.unschedulable) + kept
 
     def sizes(self) -> dict[SubQueue, int]:
-        """Return how many pods each sub-queue of the version has."""
+        """Return the number of pods in each sub-queue of the version."""
         sizes = self._parts.queues.sizes()
         return {queue: sizes[queue] for queue in sizes if queue in self._version.sub_queues}
 
@@ -392,9 +393,9 @@ class SchedulingQueue:
         return self._parts.queues.incoming.take()
 
     def take_finished(self) -> dict[int, int]:
-        """Return the number of pods done by their attempts, since the last call."""
+        """Return the number of pods done, by their number of attempts, since the last call."""
         return self._parts.finished.take()
 
     def snapshot(self) -> QueueState:
-        """Return the whole state: what `restore` takes, and what GetState shows."""
+        """Return the whole state, for `restore` and GetState."""
         return state_of(self._version.name, self._parts, self._rules)

@@ -1,13 +1,16 @@
 """The sub-queues of pending pods: activeQ, the backoffQs, unschedulable pods.
 
-A pod is in one of them; in two where upstream lets it. activeQ and the backoffQs are heaps with
-keys. What orders a pod there is bytes (big-endian numbers, so that lower ones come first): a heap
-of bytes compares several times faster than one of tuples, once there are too many to stay in the
-processor's cache. Adding under an existing key replaces. Removal is lazy: an order without a pod is
-skipped when it reaches the top, and the heap is rebuilt when most of it is stale, so that add,
-remove and pop are O(log n), amortised. A caller that reads the first pods has them moved to a
-sorted list before the heap, where they wait to be popped: each leaves the heap once. That list is
-limited to some hundreds, since inserting into it takes time in proportion to its length.
+A pod is in one of them, or in two where upstream allows it. activeQ and the backoffQs are keyed
+heaps; adding a pod under an existing key replaces the former one.
+
+A pod's order in a heap is a byte string of big-endian numbers. A heap of bytes compares several
+times faster than a heap of tuples, once it exceeds the processor's cache. Removal is lazy: an order
+whose pod was removed is skipped when it reaches the top, and the heap is rebuilt when most of it is
+stale, so add, remove and pop are O(log n), amortised.
+
+Reading the first pods without popping them moves them to `_front`, a sorted list in front of the
+heap, so that each pod leaves the heap only once. `_front` is limited to some hundreds of pods,
+because inserting into it takes time proportional to its length.
 
 Source: kubernetes v1.20 internal/queue/scheduling_queue.go, PriorityQueue; v1.34
 pkg/scheduler/backend/queue/backoff_queue.go, backoffQueue, which is two queues as one, and
@@ -29,17 +32,17 @@ from services.queue.core.results import Counts, SubQueue
 from services.queue.core.unschedulable import UnschedulablePods
 
 Order = bytes
-"""What orders a sub-queue, ascending; it ends with the sequence, which makes it total."""
+"""The sort key of a pod in a sub-queue, ascending; it ends with the sequence, so it is unique."""
 
 _STALE_MIN = 64
 _FRONT_MAX = 1024
 
 
 class KeyedHeap:
-    """Pods by the order that a sub-queue gives them, and each pod's order by its key.
+    """A heap of pods by their order; each pod can be found by its key.
 
-    An order may be in the heap more than once, where its pod was removed and added again. `_front`
-    is sorted, and nothing in the heap comes before its end.
+    An order is in the heap more than once if its pod was removed and added again. Invariant:
+    `_front` is sorted, and no order in the heap comes before the last order in `_front`.
     """
 
     __slots__ = ("_front", "_heap", "_orders", "_pod_infos")
@@ -57,7 +60,7 @@ class KeyedHeap:
         return key in self._orders
 
     def put_in_order(self, key: PodKey, order: Order, pod_info: QueuedPodInfo) -> None:
-        """Add `pod_info` under `key`, or replace what has that key."""
+        """Add `pod_info` under `key`, or replace the pod with that key."""
         orders, pod_infos, front = self._orders, self._pod_infos, self._front
         present = orders.get(key)
         if present is not None:
@@ -104,7 +107,7 @@ class KeyedHeap:
         return None
 
     def first(self, count: int) -> list[QueuedPodInfo]:
-        """Return the first `count` pods in order, fewer if there are fewer."""
+        """Return up to `count` first pods, in order."""
         return list(islice(self.in_order(), count))
 
     def pod_infos(self) -> tuple[QueuedPodInfo, ...]:
@@ -121,7 +124,7 @@ class KeyedHeap:
                 yield pod_info
 
     def _sorted_orders(self) -> Iterator[Order]:
-        """Yield all orders, stale and repeated ones too; move the first of them to the front."""
+        """Yield all orders, including stale and repeated ones; move the first ones to `_front`."""
         front, heap = self._front, self._heap
         yield from front
         while heap and len(front) < _FRONT_MAX:
@@ -153,10 +156,10 @@ _UNSCHEDULABLE = SubQueue.UNSCHEDULABLE
 
 
 def pop_order(pod_info: QueuedPodInfo) -> bytes:
-    """Return activeQ's order: priority descending or the sort key, timestamp, arrival.
+    """Return activeQ's order: sort key or descending priority, then timestamp, then arrival.
 
-    Priorities are int32, times are ns from 0 to below 2^64. Pods with a sort key are ordered among
-    pods without one as if of priority 0.
+    Priorities are int32, times are ns from 0 to below 2^64. Between pods without a sort key, a pod
+    with one is ordered like a pod of priority 0.
     """
     pod = pod_info.pod
     if not pod.sort_key:
@@ -166,25 +169,25 @@ def pop_order(pod_info: QueuedPodInfo) -> bytes:
 
 
 def expiry_order(pod_info: QueuedPodInfo, expiry_ns: int) -> bytes:
-    """Return a backoffQ's order: the end of the backoff (from -1), then arrival."""
+    """Return a backoffQ's order: the end of the backoff (-1 or more), then arrival."""
     return _EXPIRING(expiry_ns + 1, pod_info.sequence)
 
 
 def ranked_expiry_order(pod_info: QueuedPodInfo, expiry_ns: int) -> bytes:
-    """Return the order of a backoffQ that is popped from: backoff's end, then as in activeQ."""
+    """Return the order if backoffQ can be popped from: end of backoff, then as in activeQ."""
     return _EXPIRY(expiry_ns + 1) + pop_order(pod_info)
 
 
 def _ended(sort_key: bytes) -> bytes:
-    """Return the key, terminated so that bytes after it do not change the order of keys."""
+    """Return the key with a terminator, so that bytes after it do not change the order of keys."""
     return sort_key.replace(b"\0", b"\0\xff") + _END
 
 
 class ActiveQueue(KeyedHeap):
     """The pods that can be popped, the next one first.
 
-    Ordered by rank (by default priority, descending), then by timestamp; the creation time does not
-    count. Upstream leaves equal ranks and timestamps to its heap; here arrival decides.
+    Ordered by the QueueSort plugin (by default descending priority), then by timestamp; the
+    creation time has no influence. Upstream leaves ties to its heap; here arrival decides.
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go, activeQ;
     plugins/queuesort/priority_sort.go.
     """
@@ -200,8 +203,8 @@ class ActiveQueue(KeyedHeap):
 class BackoffQueue(KeyedHeap):
     """The pods that back off, the next to expire first.
 
-    The version's policy decides when a backoff ends and a pod is due. With `ranked`, pods of one
-    expiry are ordered as in activeQ, else by arrival.
+    The version's policy decides when a backoff expires and when a pod is due. If `ranked`, pods
+    with the same expiry are ordered as in activeQ, otherwise by arrival.
     Source: kubernetes v1.20 internal/queue/scheduling_queue.go, podsCompareBackoffCompleted,
     flushBackoffQCompleted; v1.34 backend/queue/backoff_queue.go.
     """
@@ -218,7 +221,7 @@ class BackoffQueue(KeyedHeap):
         self.put_by(self._policy.expiry_ns(pod_info), pod_info)
 
     def put_by(self, expiry_ns: int, pod_info: QueuedPodInfo) -> None:
-        """Add a pod where one whose backoff expires at that time belongs."""
+        """Add a pod in the order of a given expiry."""
         pod = pod_info.pod
         in_order = ranked_expiry_order if self._ranked else expiry_order
         self.put_in_order((pod.namespace, pod.name), in_order(pod_info, expiry_ns), pod_info)
@@ -226,8 +229,8 @@ class BackoffQueue(KeyedHeap):
     def put_by_ns(self, key: PodKey) -> int:
         """Return the backoff expiry by which a pod was ordered when it was added, in ns.
 
-        A PodBackoffMap may have dropped the pod's name since; like upstream's heap, this one does
-        not move the pod then.
+        If the PodBackoffMap drops the pod's name later, the pod keeps its place, as in upstream's
+        heap.
         """
         return int.from_bytes(self._orders[key][:8]) - 1
 
@@ -245,7 +248,7 @@ class BackoffQueue(KeyedHeap):
 class SubQueues:
     """activeQ, the two backoffQs and the unschedulable pods; incoming pods are counted by event.
 
-    With `ranked`, pods whose backoff ends together are ordered as in activeQ. The error backoff
+    If `ranked`, pods whose backoff ends together are ordered as in activeQ. The error backoffQ
     stays empty before v1.34.
     """
 
@@ -277,7 +280,7 @@ class SubQueues:
         self.error_backoff.remove(key)
 
     def remove_backing_off(self, key: PodKey) -> QueuedPodInfo | None:
-        """Remove and return a pod that backs off, None if it does not."""
+        """Remove and return a pod in a backoffQ; None if it is in none."""
         return self.backoff.remove(key) or self.error_backoff.remove(key)
 
     def add_active(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
@@ -293,7 +296,7 @@ class SubQueues:
         return _BACKOFF
 
     def add_error_backoff(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
-        """Add a pod that failed by an error to its backoffQ, counted by `event`."""
+        """Add a pod that failed with an error to the error backoffQ, counted by `event`."""
         self.error_backoff.put(pod_info)
         self.incoming.add((_BACKOFF, event))
         return _ERROR_BACKOFF
@@ -305,7 +308,7 @@ class SubQueues:
         return _UNSCHEDULABLE
 
     def latest(self, pod: PodRef) -> QueuedPod | None:
-        """Return a pod's latest version: where it is in two sub-queues, unschedulable is older."""
+        """Return a pod's latest version; a copy among the unschedulable pods is the older one."""
         for queue in (self.active, self.backoff, self.error_backoff, self.unschedulable):
             pod_info = queue.get(pod.key)
             if pod_info is not None and pod_info.pod.uid == pod.uid:
@@ -337,7 +340,7 @@ class SubQueues:
                 return self.unschedulable.first_gated(count)
 
     def sizes(self) -> dict[SubQueue, int]:
-        """Return how many pods each has."""
+        """Return the number of pods in each sub-queue."""
         gated = self.unschedulable.gated
         return {
             SubQueue.ACTIVE: len(self.active),

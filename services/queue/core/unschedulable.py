@@ -1,10 +1,11 @@
-"""Unschedulable pods: refused, and waiting for an event or for the leftover flush.
+"""Unschedulable pods: pods that were refused, and wait for an event or for the leftover flush.
 
-Three indexes keep an operation's cost in proportion to what it moves. Pods are in the order of
-their timestamps, so that those that have waited too long come first; the few that are added with an
-older timestamp than the last one's are kept apart. Pods with one failure and one gating plugin form
-a group, so that the hints that decide on an event are looked up once for the group. And an assigned
-pod's event looks only at pods with required affinity terms.
+Three indexes make the cost of an operation proportional to the number of pods that it moves. First,
+pods are in the order of their timestamps, so that the pods that have waited too long come first;
+the few pods that are added with an earlier timestamp than the last pod's (late pods) are kept
+separately. Second, pods with the same failure and gating plugin form a group, so that the hints for
+an event are looked up once for the group. Third, pods with required affinity terms are indexed,
+because an event of an assigned pod concerns only these.
 
 Source: kubernetes v1.20 internal/queue/scheduling_queue.go, UnschedulablePodsMap,
 flushUnschedulableQLeftover; v1.34 backend/queue/unschedulable_pods.go.
@@ -18,11 +19,11 @@ from itertools import chain, islice
 from services.queue.core.queued_pod import AssignedPod, Failure, PodKey, QueuedPodInfo
 
 Group = tuple[Failure | None, str]
-"""A failure and a gating plugin, "" if none: what decides which hints an event calls."""
+"""A failure and a gating plugin ("" if none); they determine the hints that an event calls."""
 
 
 class UnschedulablePods:
-    """The pods by key, oldest timestamp first; gated ones apart."""
+    """The unschedulable pods by key, oldest timestamp first; gated pods separately."""
 
     __slots__ = ("_gated", "_groups", "_late", "_newest_ns", "_ordered", "_with_affinity")
 
@@ -42,7 +43,7 @@ class UnschedulablePods:
 
     @property
     def gated(self) -> int:
-        """How many of the pods a PreEnqueue plugin gates."""
+        """The number of gated pods."""
         return len(self._gated)
 
     def put(self, pod_info: QueuedPodInfo) -> None:
@@ -59,7 +60,7 @@ class UnschedulablePods:
         self._index(key, pod_info)
 
     def replace(self, pod_info: QueuedPodInfo) -> None:
-        """Replace a pod by one of the same timestamp."""
+        """Replace a pod by a version with the same timestamp."""
         key = pod_info.key
         home = self._home(key)
         assert home is not None
@@ -94,7 +95,7 @@ class UnschedulablePods:
         return taken
 
     def take_some(self, *, priority_at_most: int | None, all_but_uid: str) -> list[QueuedPodInfo]:
-        """Remove and return the pods of at most that priority (None: of any), but not that pod."""
+        """Remove and return the pods up to a priority (None: any), except the pod of a UID."""
         taken = [
             pod_info
             for pod_info in self.pod_infos()
@@ -106,14 +107,14 @@ class UnschedulablePods:
         return taken
 
     def take_older(self, than_ns: int) -> list[QueuedPodInfo]:
-        """Remove and return the pods whose timestamp is before `than_ns`, in `older`'s order."""
+        """Remove and return the pods that `older` returns."""
         taken = self.older(than_ns)
         for pod_info in taken:
             self.remove(pod_info.key)
         return taken
 
     def older(self, than_ns: int) -> list[QueuedPodInfo]:
-        """Return the pods whose timestamp is before `than_ns`, oldest first, gated ones last."""
+        """Return the pods with a timestamp before `than_ns`: oldest first, late and gated last."""
         older: list[QueuedPodInfo] = []
         for pod_info in self._ordered.values():
             if pod_info.timestamp_ns >= than_ns:
@@ -138,7 +139,7 @@ class UnschedulablePods:
         ]
 
     def groups(self) -> list[tuple[Group, dict[PodKey, QueuedPodInfo]]]:
-        """Return the groups; their pods change as pods are added and removed."""
+        """Return the groups; each dict is live, and changes as pods are added and removed."""
         return list(self._groups.items())
 
     def oldest(self) -> QueuedPodInfo | None:
@@ -152,7 +153,7 @@ class UnschedulablePods:
         return late if first is None or late.timestamp_ns < first.timestamp_ns else first
 
     def first(self, count: int) -> list[QueuedPodInfo]:
-        """Return the first `count` ungated pods, oldest timestamp first, late ones last."""
+        """Return the first `count` ungated pods, oldest timestamp first, late pods last."""
         return list(islice(chain(self._ordered.values(), self._late.values()), count))
 
     def first_gated(self, count: int) -> list[QueuedPodInfo]:
@@ -160,7 +161,7 @@ class UnschedulablePods:
         return list(islice(self._gated.values(), count))
 
     def pod_infos(self) -> tuple[QueuedPodInfo, ...]:
-        """Return every pod: by timestamp, then late ones, then gated ones by arrival."""
+        """Return every pod: by timestamp, then late pods, then gated pods by arrival."""
         return (*self._ordered.values(), *self._late.values(), *self._gated.values())
 
     def _home(self, key: PodKey) -> dict[PodKey, QueuedPodInfo] | None:

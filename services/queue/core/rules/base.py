@@ -1,6 +1,6 @@
 """Base class for the queue rules of each Kubernetes version, and the state that they change.
 
-All that is equal in every version is in scheduling_queue.py: time, pops by id, heads and commits,
+scheduling_queue.py has the behaviour that all versions share: time, pops by ID, heads and commits,
 nominations and leases.
 """
 
@@ -38,8 +38,8 @@ NO_MOVE_YET = -1
 class QueueParts:
     """The sub-queues, the nominator, the pods in flight, the flushes, and the counters.
 
-    `finished` counts pods by the attempts after which their pop ended without a failure.
-    `move_request_cycle` is the scheduling cycle of the last move request, NO_MOVE_YET before it.
+    `finished` counts the pods whose pop ended without a failure, by their number of attempts.
+    `move_request_cycle` is the scheduling cycle of the last move request; NO_MOVE_YET before any.
     """
 
     __slots__ = (
@@ -72,22 +72,22 @@ class QueueParts:
         self.closed = False
 
     def advance(self, now_ns: int) -> None:
-        """Set the time, which never goes back."""
+        """Set the time; it must not decrease."""
         assert now_ns >= self.now_ns, "time goes back"
         self.now_ns = now_ns
 
     def new_pod_info(self, pod: QueuedPod, initial_attempt_ns: int | None) -> QueuedPodInfo:
-        """Return the info of a pod that is added now, without attempts."""
+        """Return the QueuedPodInfo of a pod that is added now, without attempts."""
         self.sequence = sequence = self.sequence + 1
         return QueuedPodInfo(pod, self.now_ns, initial_attempt_ns, 0, sequence)
 
     def latest(self, pod: PodRef) -> QueuedPod | None:
-        """Return the version of a pod that is queued, or else in flight; None for other pods."""
+        """Return the pod's version in the queue, or else in flight; None for an unknown pod."""
         queued = self.queues.latest(pod)
         return queued or self.in_flight.latest(pod.uid)
 
     def next_sequence(self) -> int:
-        """Return the next tie-break."""
+        """Return the next sequence number, which breaks ties."""
         self.sequence += 1
         return self.sequence
 
@@ -96,13 +96,13 @@ class QueueParts:
         self.move_request_cycle = self.scheduling_cycle
 
     def as_popped(self, pod_info: QueuedPodInfo, cycle: int, owner: str = "") -> InFlightPod:
-        """Return the pod as a pop that begins `cycle` would."""
+        """Return the pod as popped in scheduling cycle `cycle`."""
         return InFlightPod(pod_info, cycle, self.nominator.node_of(pod_info.pod.uid), owner)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreEnqueueCheck:
-    """Limits the pods that an event may move: by a maximum priority, and all but one UID.
+    """Limits the pods that an event may move: a maximum priority, and a UID to exclude.
 
     Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, PreEnqueueCheck;
     pkg/scheduler/eventhandlers.go, getLEPriorityPreCheck.
@@ -124,7 +124,7 @@ class PreEnqueueCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HintState:
-    """State of rules with queueing hints: see InFlightEvents.pods and events, QueueingHintMap."""
+    """The state that queueing hints need; fields as in InFlightEvents and QueueingHintMap."""
 
     pods: tuple[tuple[str, int], ...] = ()
     events: tuple[ObjectEvent, ...] = ()
@@ -132,11 +132,11 @@ class HintState:
 
 
 class QueueRules(ABC):
-    """One version's behaviour over the shared parts; the caller has set the time.
+    """One version's behaviour on the shared parts; the caller sets the time before each call.
 
-    `added_by` is the event that new pods are counted by, `present` has upstream's errors for a
-    failed pod that is queued already. `nominates_without_node`: a nomination without any node is
-    kept, to the node "".
+    `added_by` is the event under which new pods are counted. `present` has upstream's errors for a
+    failed pod that is already queued. `nominates_without_node`: whether a pod can be nominated to
+    the node "".
     """
 
     __slots__ = ("_parts", "_present", "_queues")
@@ -155,36 +155,36 @@ class QueueRules(ABC):
 
     @abstractmethod
     def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue | None:
-        """Replace a pod by its new version; return its sub-queue, None while in flight."""
+        """Replace a pod by its new version; return its sub-queue, None for a pod in flight."""
 
     @abstractmethod
     def delete(self, pod: PodRef, /) -> None:
-        """Remove the pod from the sub-queues; its nomination is removed already."""
+        """Remove the pod from the sub-queues; the caller has removed its nomination."""
 
     @abstractmethod
     def heads(self, count: int, /) -> list[QueuedPodInfo]:
-        """Return what the next `count` pops would take, in order."""
+        """Return the pods that the next `count` pops would take, in order."""
 
     @abstractmethod
     def next(self) -> QueuedPodInfo | None:
-        """Return what `take` would take."""
+        """Return the pod that `take` would take."""
 
     @abstractmethod
     def take(self) -> QueuedPodInfo | None:
-        """Remove and return what a pop returns now, None if it would block."""
+        """Remove and return the next pod; None if Pop would block."""
 
     @abstractmethod
     def add_unschedulable(
         self, popped: QueuedPodInfo, pod: QueuedPod, failure: Failure, cycle: int, /
     ) -> Requeued | AlreadyPresent:
-        """Add a pod again whose cycle failed; `popped` is its info as it was popped.
+        """Requeue a pod whose cycle failed; `popped` is its QueuedPodInfo at the pop.
 
         Older versions compare `cycle` with the last move request's.
         """
 
     @abstractmethod
     def undo_pop(self, pod_info: QueuedPodInfo, /) -> None:
-        """Make a popped pod active again as it was, unless a PreEnqueue plugin rejects it."""
+        """Put a popped pod back into activeQ unchanged, unless a PreEnqueue plugin rejects it."""
 
     @abstractmethod
     def move(self, object_event: ObjectEvent, pre_check: PreEnqueueCheck, /) -> int:
@@ -192,7 +192,7 @@ class QueueRules(ABC):
 
     @abstractmethod
     def move_for_assigned(self, assigned: AssignedPod, object_event: ObjectEvent, /) -> int:
-        """Move the pods that an event of an assigned pod may help; return how many."""
+        """Move the pods that an event of an assigned pod may make schedulable; return how many."""
 
     @abstractmethod
     def activate(self, pods: Iterable[PodRef], /) -> int:
@@ -215,7 +215,7 @@ class QueueRules(ABC):
         """Stop recording events for a pod."""
 
     def recorded_events(self) -> int:
-        """Return the number of events that are kept for pods in flight."""
+        """Return the number of events recorded for pods in flight."""
         return 0
 
     def close(self) -> None:  # noqa: B027 - see above

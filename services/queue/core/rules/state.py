@@ -1,4 +1,4 @@
-"""The whole state of a queue as values: what GetState shows and a checkpoint holds."""
+"""The whole state of a queue as values, for GetState and for checkpoints."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from services.queue.core.sub_queues import BackoffQueue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackingOffPod:
-    """A pod in a backoffQ and when its backoff expires: see BackoffPolicy.expiry_ns.
+    """A pod in a backoffQ, with the end of its backoff (BackoffPolicy.expiry_ns).
 
-    `put_by_ns` is the expiry when it was added, which its place follows from.
+    `put_by_ns` is the expiry at the time when the pod was added; it determines the pod's place.
     """
 
     pod_info: QueuedPodInfo
@@ -25,12 +25,12 @@ class BackingOffPod:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueState:
-    """Everything in a queue, except its configuration; `mode` is its version.
+    """The whole state of a queue, except its configuration; `mode` is its version.
 
     `active` is in pop order, `backoff` and `error_backoff` (v1.34) in the order of expiry,
     `unschedulable` by timestamp with gated pods last, `in_flight` by cycle, `name_backoffs` (v1.16)
-    by last update. `now_ns` is the last operation's time and `sequence` the last tie-break used.
-    The flush times are those of the last flush of each kind, -1 for never.
+    by last update. `now_ns` is the time of the last operation, `sequence` the last sequence number
+    used. The flush times are the times of the last flush of each kind, -1 for never.
     """
 
     mode: str
@@ -75,7 +75,7 @@ def state_of(mode: str, parts: QueueParts, rules: QueueRules) -> QueueState:
 
 
 def restore(parts: QueueParts, rules: QueueRules, state: QueueState) -> None:
-    """Bring the parts and rules of an empty queue into `state`."""
+    """Restore `state` in the parts and rules of an empty queue."""
     queues = parts.queues
     parts.policy.restore(state.name_backoffs)
     for pod_info in state.active:

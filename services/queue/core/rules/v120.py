@@ -1,8 +1,8 @@
-"""The rules of v1.16 and v1.20, which differ in their backoff only.
+"""The rules of v1.16 and v1.20, which differ only in their backoff.
 
-Two counters decide the race between a scheduling cycle and the cluster's events: a pod whose cycle
-is not later than the last move request backs off, as waiting for an event would miss the one that
-has occurred. Every event moves every unschedulable pod.
+Every event moves every unschedulable pod. Two counters resolve the race between a scheduling cycle
+and an event: if pods were moved in or after the cycle of a failed pod, the pod backs off instead of
+becoming unschedulable, because the event that it would wait for may already have occurred.
 
 Source: kubernetes v1.20 (and v1.16) internal/queue/scheduling_queue.go, PriorityQueue.
 """
@@ -30,7 +30,7 @@ class RulesV120(QueueRules):
     nominates_without_node: ClassVar[bool] = False
 
     def enqueue(self, pod: QueuedPod, /) -> None:
-        """Make a new pod active; it replaces any pod of its name in the queue."""
+        """Make a new pod active; it replaces a pod of the same name in the queue."""
         key = pod.key
         pod_info = self._parts.new_pod_info(pod, self._parts.now_ns)
         self._queues.add_active(pod_info, self.added_by)
@@ -41,9 +41,9 @@ class RulesV120(QueueRules):
     def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue:
         """Replace a pod by its new version; return its sub-queue.
 
-        Any update of a pod that backs off makes it active, and so does a changed digest of an
-        unschedulable one, before its backoff is over. A pod that is not in a sub-queue becomes
-        active, one in flight too, as a second copy. With `old` None, activeQ and backoffQ are not
+        Any update makes a backing-off pod active. A changed digest makes an unschedulable pod
+        active, even before its backoff is over. A pod that is not in a sub-queue becomes active; a
+        pod in flight thus gets a second copy. If `old` is None, activeQ and backoffQ are not
         searched, and an unschedulable pod counts as changed.
         """
         nominator = self._parts.nominator
@@ -75,7 +75,7 @@ class RulesV120(QueueRules):
         return self._queues.add_active(pod_info, results.POD_UPDATE)
 
     def delete(self, pod: PodRef, /) -> None:
-        """Remove the pod; from the other sub-queues, with its backoff by name, if not active."""
+        """Remove the pod from activeQ; if not there, from the others, with its backoff by name."""
         if self._queues.active.remove(pod.key) is None:
             self._parts.policy.clear_backoff(pod.key)
             self._queues.backoff.remove(pod.key)
@@ -96,10 +96,10 @@ class RulesV120(QueueRules):
     def add_unschedulable(
         self, popped: QueuedPodInfo, pod: QueuedPod, failure: Failure, cycle: int, /
     ) -> Requeued | AlreadyPresent:
-        """Add a pod again whose cycle failed, with the nomination of its status.
+        """Requeue a pod whose cycle failed, with the nomination in its status.
 
-        It backs off if a move was requested in or after `cycle`, else it becomes unschedulable.
-        Where the pod is in a sub-queue already, this copy is dropped.
+        The pod backs off if a move was requested in or after `cycle`, otherwise it becomes
+        unschedulable. If the pod is already in a sub-queue, this copy is dropped.
 
         Source: kubernetes v1.20 internal/queue/scheduling_queue.go,
         AddUnschedulableIfNotPresent.
@@ -123,11 +123,11 @@ class RulesV120(QueueRules):
         return _REQUEUED[requeue(pod_info, results.SCHEDULE_ATTEMPT_FAILURE)]
 
     def undo_pop(self, pod_info: QueuedPodInfo, /) -> None:
-        """Make the pod active in its old place."""
+        """Make the pod active again, in its former place."""
         self._queues.add_active(pod_info, results.POP_UNDONE)
 
     def move(self, object_event: ObjectEvent, pre_check: PreEnqueueCheck, /) -> int:
-        """Move the unschedulable pods; a move request is recorded even where there is no pod."""
+        """Move the unschedulable pods; a move request is recorded even if there are no pods."""
         unschedulable = self._queues.unschedulable
         if pre_check.passes_all:
             return self._release(unschedulable.take_all(), object_event.event.label)
@@ -142,7 +142,7 @@ class RulesV120(QueueRules):
         return self._release(matching, object_event.event.label)
 
     def activate(self, pods: Iterable[PodRef], /) -> int:
-        """Raise NotImplementedError: these versions have no Activate, and the reader refuses it."""
+        """Raise NotImplementedError: these versions have no Activate; requests are refused."""
         raise NotImplementedError("the version has no Activate")
 
     def flush_backoff(self) -> int:
@@ -154,14 +154,14 @@ class RulesV120(QueueRules):
         return moved
 
     def flush_leftover(self, before_ns: int, /) -> int:
-        """Move the pods that have waited too long; without any, no move request is recorded."""
+        """Move the pods that have waited too long; record a move request only if there are any."""
         leftover = self._queues.unschedulable.take_older(before_ns)
         if not leftover:
             return 0
         return self._release(leftover, results.UNSCHEDULABLE_TIMEOUT)
 
     def _release(self, pod_infos: Iterable[QueuedPodInfo], event: str) -> int:
-        """Make pods active that were unschedulable, or let them back off.
+        """Move unschedulable pods to activeQ, or to backoffQ if their backoff is not over.
 
         Source: kubernetes v1.20 internal/queue/scheduling_queue.go,
         movePodsToActiveOrBackoffQueue.

@@ -1,7 +1,7 @@
-"""The rules of v1.34: gates, an error backoff, pops from backoffQ, and events for few pods.
+"""The rules of v1.34: gates, an error backoff, pops from backoffQ, and events that move few pods.
 
-Two subclasses share them (v134_queueing_hints.py): with queueing hints, events decide what a
-refused pod waits for; without, the move counters of the older versions do.
+Two subclasses complete these rules (v134_queueing_hints.py). With queueing hints, the events that
+the refusing plugins registered move a pod; without, the move counters of older versions decide.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, PriorityQueue.
 """
@@ -48,18 +48,18 @@ class RulesV134(TransitionsV134):
     added_by: ClassVar[str] = POD_ADD.label
     nominates_without_node: ClassVar[bool] = True
 
-    # What differs with queueing hints and without.
+    # The methods that differ with and without queueing hints.
 
     @abstractmethod
     def update_waiting(self, old: QueuedPod | None, pod_info: QueuedPodInfo, /) -> SubQueue:
-        """Move an unschedulable pod that has changed; `pod_info` has its new version."""
+        """Move a changed unschedulable pod, if needed; `pod_info` has its new version."""
 
     @abstractmethod
     def requeue_failed(self, pod_info: QueuedPodInfo, cycle: int, /) -> SubQueue:
-        """Add a pod to a sub-queue whose cycle failed."""
+        """Add a pod whose cycle failed to a sub-queue."""
 
     def is_duplicate(self, _pod_info: QueuedPodInfo, /) -> bool:
-        """Return whether the pod is in flight already, so that a pop drops this copy."""
+        """Return whether the pod is already in flight, so that a pop must drop this copy."""
         return False
 
     def record_event(self, object_event: ObjectEvent, /) -> None:
@@ -67,21 +67,21 @@ class RulesV134(TransitionsV134):
 
     @abstractmethod
     def record_activate(self, pod: PodRef, /) -> None:
-        """Record, for a pod in flight, that Activate named it."""
+        """Record an Activate for a pod that may be in flight."""
 
     # Pods are added, change and are deleted.
 
     def enqueue(self, pod: QueuedPod, /) -> None:
         """Make a new pod active, unless a PreEnqueue plugin rejects it.
 
-        A gated one is dropped where the queue has a pod of its name.
+        A gated pod is dropped if the queue has a pod of the same name.
         """
         self.to_active(self._new_pod_info(pod), self.added_by)
 
     def update_queued(self, old: QueuedPod | None, new: QueuedPod) -> SubQueue:
         """Replace a pod that is not in flight by its new version; return its sub-queue.
 
-        An active pod or one that backs off stays where it is; PreEnqueue does not run again.
+        An active or backing-off pod stays in its sub-queue; PreEnqueue does not run again.
         """
         waiting = self._queues.unschedulable.get(new.key)
         if waiting is not None:
@@ -108,7 +108,7 @@ class RulesV134(TransitionsV134):
         return SubQueue.ACTIVE if active else SubQueue.GATED
 
     def _new_pod_info(self, pod: QueuedPod) -> QueuedPodInfo:
-        """Return a new pod's info; initial_attempt_ns is set when it first enters activeQ."""
+        """Return a new pod's QueuedPodInfo; to_active sets initial_attempt_ns later."""
         return self._parts.new_pod_info(pod, None if pod.gates else self._parts.now_ns)
 
     def delete(self, pod: PodRef, /) -> None:
@@ -120,7 +120,7 @@ class RulesV134(TransitionsV134):
     # Scheduling cycles begin and end.
 
     def heads(self, count: int, /) -> list[QueuedPodInfo]:
-        """Return the first active pods, then those that back off, without duplicates."""
+        """Return the first active pods, then backing-off pods, without duplicates."""
         heads: list[QueuedPodInfo] = []
         seen: set[str] = set()
         for pod_info in self._in_pop_order():
@@ -145,7 +145,7 @@ class RulesV134(TransitionsV134):
         return next(iter(self.heads(1)), None)
 
     def take(self) -> QueuedPodInfo | None:
-        """Take the next pod, from backoffQ where activeQ has none; duplicates are dropped."""
+        """Take the next pod, from backoffQ if activeQ is empty; drop duplicates before it."""
         while (pod_info := self._queues.active.pop()) is not None:
             if not self.is_duplicate(pod_info):
                 return pod_info
@@ -158,7 +158,7 @@ class RulesV134(TransitionsV134):
     def add_unschedulable(
         self, popped: QueuedPodInfo, pod: QueuedPod, failure: Failure, cycle: int, /
     ) -> Requeued | AlreadyPresent:
-        """Add a pod again whose cycle failed, refused by plugins or by an error, and end the pop.
+        """Requeue a pod that plugins refused or whose cycle failed with an error; end the pop.
 
         Source: kubernetes v1.34 scheduling_queue.go, AddUnschedulableIfNotPresent.
         """
@@ -172,7 +172,7 @@ class RulesV134(TransitionsV134):
         self._hint_map.add_refusing(failure.plugins)
         self._hint_map.add_refusing(failure.pending_plugins)
         parts = self._parts
-        pod_info = QueuedPodInfo(  # positional: by keyword this takes twice as long
+        pod_info = QueuedPodInfo(  # positional: keyword arguments take twice as long
             pod,
             parts.now_ns,
             popped.initial_attempt_ns,
@@ -187,16 +187,16 @@ class RulesV134(TransitionsV134):
         return _REQUEUED[where]
 
     def undo_pop(self, pod_info: QueuedPodInfo, /) -> None:
-        """Make the pod active in its old place, unless a PreEnqueue plugin rejects it by now."""
+        """Make the pod active in its former place, unless a PreEnqueue plugin now rejects it."""
         self.to_active(pod_info, results.POP_UNDONE)
 
     # Time passes and the cluster changes.
 
     def move(self, object_event: ObjectEvent, pre_check: PreEnqueueCheck, /) -> int:
-        """Move the pods of which a plugin that refused them has a hint that returns Queue.
+        """Move each pod for which a hint of a plugin that refused it returns Queue.
 
-        An event that no plugin registered does nothing; any other is recorded for the pods in
-        flight, even where it moves none.
+        An event that no plugin registered has no effect. Any other event is also recorded for the
+        pods in flight, even if it moves no pod.
         """
         event = object_event.event
         if not self._hint_map.is_of_interest(event):
@@ -220,10 +220,11 @@ class RulesV134(TransitionsV134):
         return moved
 
     def move_for_assigned(self, assigned: AssignedPod, object_event: ObjectEvent, /) -> int:
-        """Move the pods that a pod assigned to a node may help, of those that hints allow.
+        """Move the pods that an event of an assigned pod may make schedulable, if hints agree.
 
-        They have a required affinity term that matches it, or were refused by a plugin that counts
-        the pods of a namespace. A pod that is scaled down frees resources, which may help any pod.
+        These pods have a required affinity term that matches the assigned pod, or were refused by a
+        plugin that counts the pods of a namespace. If the assigned pod was scaled down, it freed
+        resources, which may help any pod.
         Source: kubernetes v1.34 AssignedPodUpdated, getUnschedulablePodsWithCrossTopologyTerm.
         """
         if _SCALE_DOWN.covers(object_event.event):
@@ -244,9 +245,9 @@ class RulesV134(TransitionsV134):
         return self._move_each(queued.values(), object_event)
 
     def activate(self, pods: Iterable[PodRef], /) -> int:
-        """Make pods active that are unschedulable or back off, before their backoff is over.
+        """Make unschedulable and backing-off pods active, even before their backoff is over.
 
-        Others are ignored, but one in flight is requeued when its cycle fails.
+        Other pods are ignored, except that a pod in flight is requeued when its cycle fails.
         """
         activated = 0
         for pod in pods:
@@ -266,7 +267,7 @@ class RulesV134(TransitionsV134):
         )
 
     def flush_backoff(self) -> int:
-        """Make active the pods whose backoff is over, those that failed by an error last."""
+        """Make active the pods whose backoff is over; pods that failed with an error come last."""
         due: list[QueuedPodInfo] = []
         for heap in (self._queues.backoff, self._queues.error_backoff):
             while (pod_info := heap.pop_due(self._parts.now_ns)) is not None:
@@ -277,7 +278,7 @@ class RulesV134(TransitionsV134):
         )
 
     def flush_leftover(self, before_ns: int, /) -> int:
-        """Move the pods that have waited too long, as a wildcard event.
+        """Move the pods that have waited too long, as a wildcard event does.
 
         A gated pod stays, unless its gating plugin registered for all events.
         """

@@ -1,8 +1,9 @@
-"""The two rules of v1.34: with queueing hints and without, by the gate SchedulerQueueingHints.
+"""The two variants of v1.34's rules: with and without the feature gate SchedulerQueueingHints.
 
-With hints a refused pod waits for an event that one of its plugins registered. Events that occur
-while a pod is in flight, updates of the pod itself among them, are recorded until its cycle ends.
-Without hints the move counters of the older versions decide, by registered events only.
+With hints, a refused pod waits for an event that one of the refusing plugins registered. Events
+that occur while a pod is in flight, including updates of the pod itself, are recorded until its
+cycle ends. Without hints, the move counters of older versions decide, but only registered events
+move pods.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go.
 """
@@ -31,7 +32,7 @@ _IMMEDIATELY = QueueingStrategy.IMMEDIATELY
 
 
 class RulesV134WithHints(RulesV134):
-    """The events since a pod's pop decide where it goes when its cycle has failed."""
+    """v1.34 with queueing hints: events since the pop decide where a failed pod is requeued."""
 
     __slots__ = ("_in_flight",)
 
@@ -47,7 +48,7 @@ class RulesV134WithHints(RulesV134):
         self._in_flight = InFlightEvents()
 
     def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue | None:
-        """Replace a pod by its new version; for one in flight the update is an event, too."""
+        """Replace a pod by its new version; for a pod in flight, record the update as an event."""
         if new.uid in self._in_flight:
             self._in_flight.record_for(new.uid, _update_events(old, new))
             self._parts.in_flight.update(new)
@@ -55,7 +56,7 @@ class RulesV134WithHints(RulesV134):
         return self.update_queued(old, new)
 
     def update_waiting(self, old: QueuedPod | None, pod_info: QueuedPodInfo, /) -> SubQueue:
-        """Call the hints of the refusing plugins for each change, until one moves the pod."""
+        """Call the refusing plugins' hints for each kind of change, until one moves the pod."""
         where = SubQueue.UNSCHEDULABLE
         for object_event in _update_events(old, pod_info.pod):
             strategy = self._hint_map.strategy(pod_info, object_event)
@@ -68,7 +69,7 @@ class RulesV134WithHints(RulesV134):
         return where
 
     def requeue_failed(self, pod_info: QueuedPodInfo, _cycle: int, /) -> SubQueue:
-        """Move a pod whose cycle failed where the events since its pop send it."""
+        """Add a failed pod to the sub-queue that the events since its pop lead to."""
         strategy = self._since_pop(pod_info)
         if strategy is _SKIP:
             return self._queues.add_unschedulable(pod_info, results.SCHEDULE_ATTEMPT_FAILURE)
@@ -77,7 +78,7 @@ class RulesV134WithHints(RulesV134):
     def _since_pop(self, pod_info: QueuedPodInfo) -> QueueingStrategy:
         """Return the best strategy of the events since the pop: IMMEDIATELY, AFTER_BACKOFF, SKIP.
 
-        A pod that no plugin refused is tried again, and so is one that is not in flight.
+        A pod that no plugin refused is tried again, and so is a pod that is not in flight.
         Source: kubernetes v1.34 determineSchedulingHintForInFlightPod.
         """
         object_events = self._in_flight.since_pop_of(pod_info.pod.uid)
@@ -111,20 +112,20 @@ class RulesV134WithHints(RulesV134):
         self._in_flight.record(object_event)
 
     def record_activate(self, pod: PodRef, /) -> None:
-        """Record a wildcard event that names the pod, if it is in flight, and a move request."""
+        """If the pod is in flight, record a wildcard event that names it, and a move request."""
         self._in_flight.record_for(pod.uid, [ObjectEvent(event=FORCE_ACTIVATE, new=pod)])
         self._parts.record_move()
 
     def recorded_events(self) -> int:
-        """Return the number of events that are kept for pods in flight."""
+        """Return the number of events recorded for pods in flight."""
         return len(self._in_flight)
 
     def close(self) -> None:
-        """Drop the recorded events: pods in flight are not requeued by them any more."""
+        """Drop the recorded events, so that they no longer requeue pods in flight."""
         self._in_flight.clear()
 
     def hint_state(self) -> HintState:
-        """Return the pods in flight, the events since, and the unregistered plugins."""
+        """Return the pods in flight, the recorded events, and the unregistered plugins."""
         return HintState(
             pods=self._in_flight.pods(),
             events=self._in_flight.events(),
@@ -132,16 +133,16 @@ class RulesV134WithHints(RulesV134):
         )
 
     def restore(self, state: HintState, /) -> None:
-        """Set what `hint_state` returns."""
+        """Restore a state that `hint_state` returned."""
         self._in_flight.restore(state.pods, state.events)
         self._hint_map.add_refusing(state.unregistered_plugins)
 
 
 def _update_events(old: QueuedPod | None, new: QueuedPod) -> list[ObjectEvent]:
-    """Return the events of a pending pod's update, in upstream's order, one at least.
+    """Return the events of a pending pod's update, at least one, in upstream's order.
 
-    An update without any of the changes that upstream distinguishes is a general one, and so is one
-    without an old version.
+    If the update has none of the changes that upstream distinguishes, or there is no old version,
+    the event is a general update.
     Source: kubernetes v1.34 pkg/scheduler/framework/events.go, PodSchedulingPropertiesChange.
     """
     changes = () if old is None else pod_changes(old, new)
@@ -150,12 +151,12 @@ def _update_events(old: QueuedPod | None, new: QueuedPod) -> list[ObjectEvent]:
 
 
 class RulesV134WithoutHints(RulesV134):
-    """A move request in or after a pod's cycle sends it to backoffQ when the cycle has failed."""
+    """v1.34 without queueing hints: a failed pod backs off if a move came in or after its cycle."""
 
     __slots__ = ()
 
     def update(self, old: QueuedPod | None, new: QueuedPod, /) -> SubQueue:
-        """Replace a pod by its new version; one in flight is queued as a second copy."""
+        """Replace a pod by its new version; queue a second copy of a pod in flight."""
         return self.update_queued(old, new)
 
     def update_waiting(self, old: QueuedPod | None, pod_info: QueuedPodInfo, /) -> SubQueue:
@@ -166,18 +167,18 @@ class RulesV134WithoutHints(RulesV134):
         return self.requeue(pod_info, _AFTER_BACKOFF, POD_UPDATE.label)
 
     def requeue_failed(self, pod_info: QueuedPodInfo, cycle: int, /) -> SubQueue:
-        """Let a pod back off if pods were moved since its cycle, or no plugin refused it."""
+        """Let the pod back off if a move came in or after its cycle, or no plugin refused it."""
         if self._parts.move_request_cycle >= cycle or not pod_info.is_unschedulable:
             return self.to_backoff(pod_info, results.SCHEDULE_ATTEMPT_FAILURE)
         self.to_unschedulable(pod_info, results.SCHEDULE_ATTEMPT_FAILURE)
         return SubQueue.UNSCHEDULABLE
 
     def record_activate(self, _pod: PodRef, /) -> None:
-        """Record a move request: the pod may be in flight."""
+        """Record a move request, because the pod may be in flight."""
         self._parts.record_move()
 
     def hint_state(self) -> HintState:
-        """Return the unregistered plugins: no event is recorded."""
+        """Return the unregistered plugins; without hints, no events are recorded."""
         return HintState(unregistered_plugins=self._hint_map.unregistered_plugins)
 
     def restore(self, state: HintState, /) -> None:

@@ -1,7 +1,6 @@
 """Moves a pod into a sub-queue of v1.34: PreEnqueue first, then activeQ, a backoffQ, or neither.
 
-Upstream changes a QueuedPodInfo in place; here a changed one replaces the one that is in a
-sub-queue.
+Upstream modifies a QueuedPodInfo in place; here a modified copy replaces it in its sub-queue.
 
 Source: kubernetes v1.34 pkg/scheduler/backend/queue/scheduling_queue.go, moveToActiveQ,
 moveToBackoffQ, requeuePodWithQueueingStrategy, runPreEnqueuePlugins.
@@ -24,9 +23,9 @@ _SKIP, _AFTER_BACKOFF = QueueingStrategy.SKIP, QueueingStrategy.AFTER_BACKOFF
 
 
 class TransitionsV134(QueueRules):
-    """v1.34's ways into the sub-queues; `pops_backing_off` is SchedulerPopFromBackoffQ.
+    """v1.34's moves into the sub-queues; `pops_backing_off` is SchedulerPopFromBackoffQ.
 
-    `event` is everywhere the label that the pod is counted by.
+    In every method, `event` is the label under which the pod is counted.
     """
 
     __slots__ = ("_hint_map", "_pops_backing_off")
@@ -44,7 +43,7 @@ class TransitionsV134(QueueRules):
         self._pops_backing_off = pops_backing_off
 
     def requeue(self, pod_info: QueuedPodInfo, strategy: QueueingStrategy, event: str) -> SubQueue:
-        """Move a pod where `strategy` sends it; return its sub-queue."""
+        """Move a pod by `strategy`; return its new sub-queue."""
         if strategy is _SKIP:
             self.to_unschedulable(pod_info, event)
             return _UNSCHEDULABLE
@@ -53,9 +52,9 @@ class TransitionsV134(QueueRules):
         return _ACTIVE if self.to_active(pod_info, event) else _UNSCHEDULABLE
 
     def to_active(self, pod_info: QueuedPodInfo, event: str, *, from_backoff: bool = False) -> bool:
-        """Make a pod active if no PreEnqueue plugin rejects it; return whether it is.
+        """Make a pod active unless a PreEnqueue plugin rejects it; return whether it is active.
 
-        Where backoffQ can be popped from, PreEnqueue has run on the way into it.
+        If pods can be popped from backoffQ, PreEnqueue already ran before a pod entered backoffQ.
         """
         entering = pod_info
         if (pod_info.gating_plugin or pod_info.pod.gates) and not (
@@ -76,9 +75,9 @@ class TransitionsV134(QueueRules):
         return True
 
     def to_backoff(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
-        """Let a pod back off; where backoffQ can be popped from, PreEnqueue runs first.
+        """Add a pod to a backoffQ; if pods can be popped from backoffQ, PreEnqueue runs first.
 
-        Source: kubernetes v1.34 backoff_queue.go, backoffQueue.add, too.
+        Also: kubernetes v1.34 backoff_queue.go, backoffQueue.add.
         """
         entering = pod_info
         if self._pops_backing_off:
@@ -98,7 +97,7 @@ class TransitionsV134(QueueRules):
         if present is None:
             self._queues.add_unschedulable(pod_info, event)
         elif present.timestamp_ns == pod_info.timestamp_ns:
-            unschedulable.replace(pod_info)  # in its place, as most updates leave it
+            unschedulable.replace(pod_info)  # most updates keep the timestamp, so the place stays
         else:
             unschedulable.remove(pod_info.key)
             unschedulable.put(pod_info)
@@ -115,7 +114,7 @@ class TransitionsV134(QueueRules):
 
 
 def _run_pre_enqueue(pod_info: QueuedPodInfo) -> QueuedPodInfo:
-    """Return the pod with the plugin that gates it now; the one that did before runs first."""
+    """Return the pod with the plugin that now gates it; the former gating plugin runs first."""
     gates = pod_info.pod.gates
     if not gates:
         return pod_info._replace(gating_plugin="") if pod_info.gating_plugin else pod_info

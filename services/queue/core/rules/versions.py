@@ -1,7 +1,7 @@
-"""The versions of the queue, and what a session configures of them.
+"""The versions of the queue, and the configuration of a session.
 
-A version is chosen once for a session: its backoff policy, its rules, its texts. The contract
-names it in QueueConfig.rules.
+A session has one version: its backoff policy, its rules, its texts. QueueConfig.rules of the
+contract names the version.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class QueueConfig:
     """A session's configuration; `version` is a key of VERSIONS.
 
     A leftover flush moves pods that have been unschedulable for longer than `max_unschedulable_ns`;
-    None is the version's own limit. `pop_from_backoff_q` and `queueing_hints` are feature gates of
-    v1.34, and `registrations` the events and hints of its plugins. A pop's lease ends after
-    `lease_ns` unless its owner renews it; 0 is for ever.
+    None means the version's default. `pop_from_backoff_q` and `queueing_hints` are feature gates of
+    v1.34, `registrations` the events and hints of its plugins. A pop's lease ends after `lease_ns`
+    unless its owner renews it; 0 means that leases never end.
     """
 
     version: str = "v1.20"
@@ -50,15 +50,14 @@ class QueueConfig:
 class QueueVersion:
     """One version's strategies and traits.
 
-    `backoff` makes the policy that decides how long pods wait, `compose` the rules over the shared
-    parts. `ranked` decides for a configuration whether pods whose backoff ends together are ordered
-    as in activeQ, `compares_digests` whether an update is compared by the digests of the pod's
-    versions. `settings` are the fields of QueueConfig that not every version has, `backoff_ns_min`
-    is 0 if pods may be configured to have no backoff, `sub_queues` are those that the version
-    shows.
-    `has_pre_enqueue`: plugins may gate pods. `has_activate`: Activate makes pods active at once.
-    `registers_events`: plugins register for events, with queueing hints or without, so that pods
-    are kept with what hints read. `passes_through`: nothing is kept of a deleted pod.
+    backoff: creates the backoff policy. compose: creates the rules on the shared parts.
+    ranked: returns, for a configuration, whether pods whose backoff ends together are ordered as in
+    activeQ. compares_digests: returns whether an update compares the digests of both versions.
+    settings: the optional fields of QueueConfig that this version has. backoff_ns_min: 0 if pods
+    may be configured to have no backoff. sub_queues: the sub-queues that the version has.
+    has_pre_enqueue: whether plugins may gate pods. has_activate: whether Activate exists.
+    registers_events: whether plugins register for events, so that pods are stored with the fields
+    that hints read. passes_through: whether the queue keeps no trace of a deleted pod.
     """
 
     name: str
@@ -109,7 +108,7 @@ V1_16 = QueueVersion(
     closed=QueueClosed(text="scheduling queue is closed"),
     passes_through=False,
 )
-"""activeQ, podBackoffQ and unschedulable pods, with the PodBackoffMap."""
+"""activeQ, podBackoffQ and unschedulable pods; backoff by the PodBackoffMap."""
 
 V1_20 = QueueVersion(
     name="v1.20",
@@ -119,7 +118,7 @@ V1_20 = QueueVersion(
     ranked=lambda _config: False,
     closed=QueueClosed(text="scheduling queue is closed"),
 )
-"""The same, with backoff by the attempts since the pod was added."""
+"""The sub-queues of v1.16; backoff by the attempts since the pod was added."""
 
 V1_34 = QueueVersion(
     name="v1.34",
@@ -139,7 +138,7 @@ V1_34 = QueueVersion(
 """Hints, gates, in-flight events, an error backoff, and pops from backoffQ."""
 
 V1_36 = replace(V1_34, name="v1.36")
-"""v1.34's, with the events and hints of v1.36's plugins."""
+"""v1.34's queue, with the events and hints of v1.36's plugins."""
 
 VERSIONS: Mapping[str, QueueVersion] = {
     version.name: version for version in (V1_36, V1_34, V1_20, V1_16)
