@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import time
 from collections.abc import Callable
 from io import BufferedIOBase
@@ -159,17 +158,19 @@ def recorded(
     with ApiServerDouble(cluster()) as server:
         server.live = {PATHS[each.kind]: each for each in resources}
         api = ApiServer(access(server), time.time_ns, RequestBounds(end_s=end_s))
-        failed_s = list[float]()
+        listed_ns, failed_s = list[int](), list[float]()
 
         def keep_going(state: RecordingProgress) -> bool:
             time.sleep(0.03)
             if not state.statuses or state.listed < len(state.statuses):
                 return True
+            # The trace begins once all is listed, and so each must be complete beyond that.
+            listed_ns.append(time.time_ns())
             for resource in resources:
                 resource.write()
-            proved = (state.statuses[name_of(each)].complete_until_ns for each in resources)
-            firsts = (each.log[0][0] for each in resources)
-            if not failed_s and all(map(operator.gt, proved, firsts)):
+            statuses = (state.statuses[name_of(each)] for each in resources)
+            proved = all(each.complete_until_ns > listed_ns[0] for each in statuses)
+            if not failed_s and proved:
                 failed_s.append(time.monotonic())
                 for resource in resources:
                     resource.fail()

@@ -496,7 +496,12 @@ def test_one_bad_kubelet_does_not_cost_the_usage_of_others(tmp_path: Path, body:
         head = f"Content-Length: {len(body)}\r\n"
         server.hostile[SUMMARY.replace("/n/", "/bad/")] = sent("200 OK", body, head=head)
         outcome = recorded(
-            server, tmp_path / "f", seconds=60, usage="kubelet", until=lambda s: s.samples > 2
+            server,
+            tmp_path / "f",
+            seconds=60,
+            bounds=UNHURRIED,
+            usage="kubelet",
+            until=lambda s: s.samples > 2,
         )
     assert outcome.state.samples > 2
     assert outcome.notes == ("nodes without recorded usage (1): bad",)
