@@ -40,6 +40,8 @@ _COMMANDS = {
     "sweep": "Replay a trace at every point of a grid.",
     "seek": "Find the values up to which checks hold, and the proof.",
     "fit": "Find how many more of some pods fit, and what stops the next.",
+    "spare": "Find which nodes can go.",
+    "size": "Find the cheapest numbers of nodes.",
     "explain": "Explain why a pod was bound, refused or is pending.",
     "generate": "Write a seeded synthetic workload.",
     "convert": "Convert a trace to the native format.",

@@ -22,6 +22,7 @@ from replay.cli.grids import Sharing, allowing_no_effect, begun_at, inputs_of, s
 from replay.cli.parameters import DATA, echo_data, open_run, shows
 from replay.errors import RunError
 from replay.options import DURATION, FOLDER, option
+from replay.overrides.inventory import TraceInventory, take_inventory
 from replay.results.run.files import MANIFEST, next_folder
 from replay.results.summary.figures import FIGURES
 from replay.results.summary.table import escape, plain_table, right_aligned
@@ -144,6 +145,18 @@ def asked(
         moment=moment,
         allows_no_effect=allows_no_effect,
     )
+
+
+def with_options(question: Question, *options: str) -> Question:
+    """Return a question whose replays have further options; those of its own arguments win."""
+    return dataclasses.replace(question, arguments=(*options, *question.arguments))
+
+
+def inventory_of(question: Question) -> TraceInventory:
+    """Return the names in the trace of a question. Raises ExitError."""
+    from replay.cli.commands.replay import command as replay_command  # noqa: PLC0415 - when needed
+
+    return take_inventory(replay_command.request(question.arguments).trace.records())
 
 
 def runs_for(

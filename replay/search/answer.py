@@ -191,11 +191,11 @@ class KnobSearch:
         line: LineSearch | None = None,
         front: FrontSearch | None = None,
     ) -> None:
-        self._knobs = knobs
+        self.knobs = knobs
         self._objectives = objectives
         sizes = [len(knob.values) for knob in knobs]
         self.line = line
-        if line is None and len(knobs) == 1:
+        if line is None and front is None and len(knobs) == 1:
             self.line = LineSearch(sizes[0], exhaustive=exhaustive, minimises=bool(objectives))
         self._front = front or FrontSearch(sizes, exhaustive=exhaustive, minimises=bool(objectives))
 
@@ -216,13 +216,13 @@ class KnobSearch:
         """Return what is known from the points that were tried."""
         is_ended_early = bool(self.ask())
         size = 1
-        for knob in self._knobs:
+        for knob in self.knobs:
             size *= len(knob.values)
         ordered = [tried[point] for point in sorted(tried)]
         if self.line is not None:
             best = self.line.best()
             return Answer(
-                knobs=self._knobs,
+                knobs=self.knobs,
                 objectives=self._objectives,
                 size=size,
                 tried=ordered,
@@ -239,7 +239,7 @@ class KnobSearch:
             )
         front, first = self._front.front(), self._front.best()
         return Answer(
-            knobs=self._knobs,
+            knobs=self.knobs,
             objectives=self._objectives,
             size=size,
             tried=ordered,

@@ -28,6 +28,7 @@ PAGES = {
     "get.md": 9,
     "autoscaler.md": 6,
     "search.md": 1,
+    "answers.md": 4,
 }
 """Each page with a number of commands that it has at least."""
 SHELL = ("sed ", "cmp ")

@@ -10,7 +10,15 @@ import click
 
 from replay.cli.errors import REFUSED, ExitError, refusing
 from replay.cli.parameters import html_option, output_option, quiet_option
-from replay.cli.searching import SearchOptions, Shown, asked, conclude, conducted, runs_for
+from replay.cli.searching import (
+    SearchOptions,
+    Shown,
+    asked,
+    conclude,
+    conducted,
+    runs_for,
+    with_options,
+)
 from replay.durations import shown
 from replay.errors import RunError
 from replay.options import DURATION, takes
@@ -104,9 +112,8 @@ def command(
     checks = pods.checks(may_preempt=may_preempt)
     question = asked("fit", (*trace, *rest), checks, allows_no_effect=True)
     moment_ns = _last_ns(question.arguments) if at_ns is None else at_ns
-    until = ("--until", shown(moment_ns + within_ns))
     question = dataclasses.replace(
-        question, arguments=(*until, *question.arguments), moment=shown(moment_ns)
+        with_options(question, "--until", shown(moment_ns + within_ns)), moment=shown(moment_ns)
     )
     numbers = [str(number) for number in range(max_limit + 1)]
     knob = Knob(

@@ -350,6 +350,14 @@ FIGURES: Mapping[str, Figure] = {
     "waited_p90": Figure("the same, 90th percentile", "s", _waited(0.9), missing=_UNBOUND),
     "waited_p99": Figure("the same, 99th percentile", "s", _waited(0.99), missing=_UNBOUND),
     "waited_max": Figure("the same, maximum", "s", _waited(1.0), missing=_UNBOUND),
+    "total_wait": Figure(
+        "the same, in total; 0 where no pod was bound", "s", lambda p, _: sum(p.waited_ns) / _S
+    ),
+    "longest_wait": Figure(
+        "waited_max, and 0 where no pod was bound",
+        "s",
+        lambda p, _: max(p.waited_ns, default=0) / _S,
+    ),
     "still_waiting_mean": Figure(
         "time that pods without a node have waited by the end, mean; 0 where no pod waits",
         "s",
