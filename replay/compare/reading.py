@@ -206,8 +206,37 @@ def _matters(old: Raw, new: Raw) -> bool:
         case "Pod":
             ended = (phase(old) in TERMINAL_PHASES) != (phase(new) in TERMINAL_PHASES)
             deletion = is_being_deleted(old) != is_being_deleted(new)
-            return ended or deletion or nominated_node(old) != nominated_node(new)
+            nominated = nominated_node(old) != nominated_node(new)
+            return ended or deletion or nominated or _in_force(before) != _in_force(after)
         case "Node":
             return any(before.get(name) != after.get(name) for name in ("allocatable", "images"))
         case _:
             return before != after
+
+
+def _in_force(status: Raw) -> tuple[object, ...]:
+    """Return what a pod's status says of its resources, which a resize in place changes."""
+    containers = (
+        *_entries(status, "initContainerStatuses"),
+        *_entries(status, "containerStatuses"),
+    )
+    reported = {
+        str(container.get("name")): (
+            container.get("resources"),
+            container.get("allocatedResources"),
+        )
+        for container in containers
+    }
+    pending = [
+        condition.get("reason")
+        for condition in _entries(status, "conditions")
+        if condition.get("type") == "PodResizePending"
+    ]
+    return reported, pending, status.get("resources"), status.get("allocatedResources")
+
+
+def _entries(status: Raw, name: str) -> list[Raw]:
+    entries = status.get(name)
+    return (
+        [entry for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    )

@@ -114,7 +114,9 @@ def test_without_a_delay_victims_are_deleted_with_the_decision(
 ) -> None:
     """And the wait is for their end alone."""
     records = [node("n1"), running("low", "n1"), coming("urgent")]
-    finished = played(here, tmp_path, records, with_values(DELAYED, ["preemption-delay=0s"]))
+    none = with_values(DELAYED, ["preemption-delay=0s"])
+    assert none == Models()
+    finished = played(here, tmp_path, records, none)
     assert entries(finished) == [
         (0, "nominated", "urgent", "n1"),
         (0, "preempted", "low", "urgent"),

@@ -125,3 +125,29 @@ def test_a_trace_that_is_not_a_recording_is_refused(tmp_path: Path) -> None:
     manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n")
     with pytest.raises(TraceError, match="give the recording"):
         read_recording([manifest], format_name=None, scheduler_names=["default-scheduler"])
+
+
+def test_a_resize_in_place_matters_by_spec_and_by_status(tmp_path: Path) -> None:
+    """What is in force follows from both; a container's restart count does not matter."""
+    running: Raw = {"phase": "Running"}
+    container: Raw = {"name": "c", "resources": {"requests": {"cpu": "1"}}}
+    resized = {**container, "resources": {"requests": {"cpu": "2"}}}
+    deferred = {"type": "PodResizePending", "status": "True", "reason": "Deferred"}
+    statuses: list[tuple[str, Raw]] = [
+        ("1", {**running, "containerStatuses": [container]}),
+        ("1", {**running, "containerStatuses": [{**container, "restartCount": 1}]}),
+        ("2", {**running, "containerStatuses": [container]}),
+        ("2", {**running, "containerStatuses": [container], "conditions": [deferred]}),
+        ("2", {**running, "containerStatuses": [resized]}),
+        ("2", {**running, "containerStatuses": [resized], "allocatedResources": {"cpu": "2"}}),
+    ]
+    lines = [
+        line(
+            3 + place,
+            "MODIFIED" if place else "ADDED",
+            pod("p", 2 + place, node="n", cpu=cpu, status=status),
+        )
+        for place, (cpu, status) in enumerate(statuses)
+    ]
+    found = recording(tmp_path, node("n", 1), *lines)
+    assert [event.matters for event in found.events[1:]] == [True, False, True, True, True, True]

@@ -160,3 +160,27 @@ def test_the_requester_of_a_deletion_decides_its_meaning(tmp_path: Path) -> None
         tmp_path, _entry(0, "create", pod), _entry(1, "delete", pod, user=collector)
     )
     assert [delete.cause for delete in deletes(records)] == ["owner"]
+
+
+def test_a_resize_is_an_update_with_the_new_resources(tmp_path: Path) -> None:
+    """Of the subresource `resize`; what the kubelet says of it is its own doing."""
+    pod = make_pod("p", 2)
+    running = make_pod("p", 4, node="n", phase="Running")
+    resized = make_pod("p", 5, node="n", phase="Running")
+    resized["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    deferred = make_pod(
+        "p", 6, node="n", phase="Running", conditions=[("PodResizePending", "True", "Deferred")]
+    )
+    deferred["spec"] = resized["spec"]
+    records = _imported(
+        tmp_path,
+        _entry(1, "create", pod, code=201),
+        _binding(2, pod, "n"),
+        _entry(5, "patch", running, subresource="status", user="kubelet"),
+        _entry(7, "patch", resized, subresource="resize"),
+        _entry(8, "patch", deferred, subresource="status", user="kubelet"),
+    )
+    assert kinds(records)[-2:] == ["update pod", "issue status-only"]
+    (update,) = [record.update.pod for record in records if record.HasField("update")]
+    assert update.spec.containers[0].resources.requests["cpu"] == "3"
+    assert not update.spec.node_name

@@ -636,3 +636,25 @@ def test_what_any_recorded_controller_made_is_expected_of_the_replay(
     assert [(each.owner.kind, each.name) for each in expected] == [(owner_kind, "x-0")]
     assert observed(records, "created")[0].created.owner.name == "x"
     assert not any(record.HasField("pod_create") for record in records)
+
+
+def test_a_resize_of_a_controllers_pod_is_an_update_too(tmp_path: Path) -> None:
+    """The replay's pod of that name is resized; statuses are left to its kubelet."""
+    owner = make_replica_set(2, 1)
+    resized = _running("web-1", 5, owner=owner)
+    resized["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "3"
+    reported = _running("web-1", 6, owner=owner)
+    reported["spec"] = resized["spec"]
+    container = {"name": "c", "resources": {"requests": {"cpu": "3"}}}
+    reported["status"]["containerStatuses"] = [container]
+    records = imported(
+        tmp_path,
+        line(0, "ADDED", owner),
+        line(1, "ADDED", make_pod("web-1", 3, owner=owner)),
+        line(3, "MODIFIED", _running("web-1", 4, owner=owner)),
+        line(4, "MODIFIED", resized),
+        line(5, "MODIFIED", reported),
+    )
+    (update,) = [record.update.pod for record in records if record.HasField("update")]
+    assert update.metadata.name == "web-1"
+    assert update.spec.containers[0].resources.requests["cpu"] == "3"
