@@ -195,7 +195,10 @@ def test_preemptors_whose_deletions_are_under_way_read_an_unused_budget(
         *(coming("urgent-1"), coming("urgent-2")),
     ]
     models = with_values(Models(), [f"preemption-delay={model}"])
-    decisions = list(played(here, tmp_path, records, models).run.decisions())
+    finished = played(here, tmp_path, records, models)
+    noted = [note["kind"] for note in finished.run.summary()["notes"]]
+    assert noted.count("preemption-delay") == (model != "off")
+    decisions = list(finished.run.decisions())
     nominated = [decision.observed.nominated for decision in decisions]
     assert [each.budget_violations for each in nominated if each.node_name] == violations
     preempted = [

@@ -96,6 +96,7 @@ class DisruptionController(Controller):
     def __init__(self, state: WorldState) -> None:
         super().__init__(state)
         self._delay_ns = state.models.budget_delay_ns
+        self._preemption_delay_ns = state.models.preemption_delay_ns
         self._due = {}
         self._recorded_status = state.models.recorded_budget_status
 
@@ -164,7 +165,7 @@ class DisruptionController(Controller):
         stale = dict.fromkeys(key for key in changed.budgets if key in self._budgets)
         for uid in changed.pods:
             stale |= dict.fromkeys(self._recount(uid))
-        if self._delay_ns:
+        if self._delay_ns or self._preemption_delay_ns:
             self._note_exceeded(now_ns, changed.disrupted)
         for key in stale:
             if not self._delay_ns or key in self._due:
@@ -183,17 +184,18 @@ class DisruptionController(Controller):
             self.reconcile(now_ns, self._cluster.changed)
 
     def _note_exceeded(self, now_ns: int, disrupted: Iterable[str]) -> None:
-        """Note the budgets whose delayed status has allowed one disruption too many."""
+        """Note the budgets whose status, read too early, has allowed one disruption too many."""
+        kind, why = "budget-delay", f"its status was up to {shown(self._delay_ns)} old"
+        if not self._delay_ns:
+            late = shown(self._preemption_delay_ns)
+            kind, why = "preemption-delay", f"it was read {late} before the deletions"
         for key in disrupted:
             if key not in self._budgets:
                 continue
             status = self._status(now_ns, key)
             if status.current_healthy < status.desired_healthy:
-                self._journal.note(
-                    "budget-delay",
-                    f"budget {key}: more pods were disrupted than it allows, because its status "
-                    f"was up to {shown(self._delay_ns)} old (--model budget-delay)",
-                )
+                text = f"more pods were disrupted than it allows, because {why} (--model {kind})"
+                self._journal.note(kind, f"budget {key}: {text}")
 
     def _recount(self, uid: str) -> Iterable[str]:
         """Count one pod again and return the keys of the budgets that cover, or covered, it."""
