@@ -17,8 +17,8 @@ from tests.e2e.commands import reprieve
 _STATE = (int, str, tuple, list, dict, set, frozenset, deque)
 """The types of state that a part may keep in itself; other objects are parts or connections."""
 _FOLLOWS = {
-    "lifecycle._kubelet_admission._claims": "a cache of what follows from a spec",
-    "lifecycle._kubelet_admission._nodes": "sums over the pods whose statuses show their admission",
+    "lifecycle.kubelet_admission._claims": "a cache of what follows from a spec",
+    "lifecycle.kubelet_admission._nodes": "sums over the pods whose statuses show their admission",
     "source._coming": "the trace is read again from its beginning",
     "stream.last_events": "an instant's own, for the text of an endless one",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import os
 import shutil
@@ -10,6 +11,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -28,6 +30,7 @@ from replay.results.run.lock import is_held
 from replay.results.run.resume_point import ResumePoint
 from replay.runner import Progress, run_replay
 from replay.settings import ReplaySettings
+from replay.world.loop.replay import Replay
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
@@ -35,9 +38,13 @@ from services.kube.time import SECOND_NS
 from services.telemetry.span import Sampling
 from tests.busy_cluster import everything_under_way
 from tests.e2e.commands import command, environment, reprieve, reprieve_process
+from tests.e2e.test_budgets import bursts
+from tests.e2e.test_resizes import at
+from tests.e2e.test_resizes import pod as resizable
 from tests.torture.kill_traces import kind_of, replay_of, with_devices
 from tests.torture.kills import Elsewhere, children
 from tests.torture.same_run import differences, recorded_differences
+from tests.unit.world.builders import create, create_pod, make_node, update
 
 WORKLOAD = GenerateOptions(
     seed=11,
@@ -159,6 +166,59 @@ def test_a_world_of_every_kind_is_saved_and_restored(
         assert replayed("run", lost, checkpoint_every_ns=10_000_000) == calm
     assert next(calls) > max(lost_at)
     assert verdicts["run"] == verdicts["calm"]
+
+
+@pytest.mark.e2e
+def test_preemptions_and_resizes_that_are_under_way_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service is lost after several checkpoints that have some of both, among them gates."""
+    monkeypatch.setattr("replay.recovery.SHARE", 0)
+    seen: list[tuple[int, int]] = []
+    save = Checkpointer.save
+
+    def looked(checkpointer: Checkpointer, now_ns: int, replay: Replay, *more: Any) -> None:
+        under_way = replay._outcomes.preemptions._under_way
+        waiting = sum(pod.allocated is not None for pod in replay.cluster.pods.values())
+        seen.append((len(under_way), waiting))
+        save(checkpointer, now_ns, replay, *more)
+
+    def records() -> Iterator[trace_pb2.Record]:
+        """Yield a workload with a node whose pods are resized: one is deferred, one infeasible."""
+        resizes = [
+            create(make_node("own", "4Gi")),
+            create_pod(resizable("p", "1Gi", node="own")),
+            create_pod(resizable("q", "2Gi", node="own")),
+            at(15, update(resizable("p", "3Gi"))),
+            at(40, update(resizable("q", "500Gi"))),
+            at(70, update(resizable("q", "1Gi"))),
+        ]
+        return heapq.merge(bursts(3), resizes, key=attrgetter("time_ns"))
+
+    calls = itertools.count()
+
+    def lost(*_: object) -> None:
+        if next(calls) in {3, 9, 15, 40, 80}:
+            raise ServiceLostError("the scheduler is lost")
+
+    def replayed(name: str, progress: Progress) -> bytes:
+        settings = ReplaySettings(
+            version="test",
+            run_path=tmp_path / name,
+            sampling=Sampling(0.0),
+            in_process=True,
+            model_values=("preemption-delay=20s", "budget-delay=3s"),
+            checkpoint_every_ns=0,
+        )
+        run_replay(settings, records, progress)
+        return (tmp_path / name / "decisions.jsonl").read_bytes()
+
+    monkeypatch.setattr(Checkpointer, "save", looked)
+    calm = replayed("calm", lambda *_: None)
+    assert replayed("run", lost) == calm
+    assert next(calls) > 80
+    assert sum(preemptions > 0 for preemptions, _ in seen) > 10
+    assert sum(resizes > 0 for _, resizes in seen) > 10
 
 
 @pytest.mark.e2e
