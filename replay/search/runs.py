@@ -11,7 +11,7 @@ import functools
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Protocol
@@ -139,7 +139,7 @@ class SearchRuns:
         new = [cell for cell in wanted if cell.name not in self._cells]
         for cell in new:
             self._reopen(cell)
-        self._cells.update((cell.name, cell) for cell in self.finish(new))
+        self._cells.update((cell.name, self._shareable(cell)) for cell in self.finish(new))
         finished = {
             ended.cell.name: ended
             for ended in run_sweep(
@@ -221,6 +221,12 @@ class SearchRuns:
         stored = _stored(folder / CHECKS)["checks"]
         if not all(self._key(cell, assertion) in stored for assertion in self.assertions):
             (folder / FIGURES).unlink()
+
+    def _shareable(self, cell: SweepCell) -> SweepCell:
+        """Return a cell that shares nothing with a run that was not kept."""
+        origin = self.folder / CELLS / cell.shares
+        is_kept = (origin / RUN).exists() or finished_figures(origin) is None
+        return cell if is_kept else replace(cell, shares="")
 
     def _key(self, cell: SweepCell, assertion: Assertion) -> str:
         """Return the name of a check in a cell's file: of a change, with what it is against."""

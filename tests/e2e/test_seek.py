@@ -17,6 +17,7 @@ from unittest import mock
 
 import pytest
 
+from replay import recovery
 from replay.cli.errors import REFUSED
 from replay.results.run.directory import RunDirectory
 from replay.whatif import sweep
@@ -113,6 +114,27 @@ def test_a_value_that_is_the_traces_own_is_tried_and_a_misspelt_name_is_refused(
     check = ("--until", "pending{namespace=shp} == 0")
     done = reprieve(tmp_path, "seek", BAKERY, *WEB, *check, code=REFUSED)
     assert "did you mean shop?" in done.stderr
+
+
+def test_from_a_moment_on_the_replays_share_what_is_before_it(tmp_path: Path) -> None:
+    """Also in a search that goes on where the run that had the beginning was not kept."""
+    sizes = ("--nodes", "6", "--pods", "60", "--deployments", "2", "--seed", "7")
+    reprieve(tmp_path, "generate", "-o", "c.ktr", *sizes)
+    knob = ("--vary", "scale-nodes=-0..-5", "--at", "5m", "--until", "pending == 0")
+    common = ("seek", "c.ktr", *knob, "--no-explain", "-o", "json")
+    keep = ("--", "--keep-checkpoints", "30", "--no-eviction")
+    with mock.patch.object(recovery, "KEPT_SHARE", float("inf")):
+        whole = reprieve(tmp_path, *common, "--run", "s", *keep)
+        reprieve(tmp_path, *common, "--run", "t", "--max-runs", "2", "--keep", "best", *keep)
+        cut = reprieve(tmp_path, *common, "--run", "t", *keep)
+    shared = [
+        RunDirectory.open(path.parent).manifest().shared is not None
+        for path in tmp_path.glob("s/cells/*/run/manifest.json")
+    ]
+    assert sum(shared) == len(shared) - 1 > 2
+    answers = [json.loads(done.stdout) for done in (whole, cut)]
+    tried = [[(one["at"], one["figures"]) for one in each["tried"]] for each in answers]
+    assert tried[0] == tried[1]
 
 
 def test_two_knobs_have_a_front(tmp_path: Path) -> None:
