@@ -96,7 +96,12 @@ class ApiServerDouble:
         bearer: str = "",
     ) -> None:
         self.scripts = scripts
-        self.answers = {"/version": {"gitVersion": "v1.34.1"}, **(answers or {})}
+        devices = {"versions": [{"version": "v1"}, {"version": "v1beta1"}]}
+        served: dict[str, Raw | Refusal] = {
+            "/version": {"gitVersion": "v1.34.1"},
+            "/apis/resource.k8s.io": devices,
+        }
+        self.answers = {**served, **(answers or {})}
         self.bearer = bearer
         self.seen: list[str] = []
         self.series: dict[str, list[Raw]] = {}
@@ -124,9 +129,14 @@ class ApiServerDouble:
         return f"{self._scheme}://127.0.0.1:{self._server.server_address[1]}"
 
     def may_read(self, path: str) -> bool:
-        """Return whether the user may read a path."""
+        """Return whether the user may read a path; everybody may see a group's versions."""
         allowed = self.readable
-        return allowed is None or any(f"{path}/".startswith(f"{each}/") for each in allowed)
+        is_group = path.startswith("/apis/") and path.count("/") == 2
+        return (
+            allowed is None
+            or is_group
+            or any(f"{path}/".startswith(f"{each}/") for each in allowed)
+        )
 
     def is_told(self, lines: int) -> bool:
         """Return whether all that was written down was said, and `lines` of it were heard."""

@@ -18,6 +18,8 @@ from services.rpc.errors import FieldError
 
 GROUP = "resource.k8s.io"
 KINDS = ("ResourceSlice", "DeviceClass", "ResourceClaim", "ResourceClaimTemplate")
+READ = ("v1", "v1beta2", "v1beta1")
+"""The versions that a recorder reads, the preferred one first."""
 _V1 = frozenset({"v1", "v1beta2"})
 _FLAT = frozenset({"v1beta1", "v1alpha3"})
 _EXACTLY = (

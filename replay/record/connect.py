@@ -8,6 +8,8 @@ from threading import Event, Thread
 from typing import TypeVar
 
 from replay.errors import ApiError, RecordError
+from replay.kube import device_versions
+from replay.kube.changes import parts
 from replay.record.api import ApiServer
 from replay.record.backoff import RETRIES_MAX, Backoff
 from replay.record.http_client import STOPPED
@@ -20,11 +22,15 @@ UNANSWERED = f"{STOPPED} before the API server answered; record for longer"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerFacts:
-    """The results of the first requests; `absent` are the namespaces that do not exist."""
+    """The results of the first requests; `absent` are the namespaces that do not exist.
+
+    `devices` is the version of resource.k8s.io that the server serves, "" for none.
+    """
 
     version: str
     usage: ChosenSource
     absent: tuple[str, ...] = ()
+    devices: str = ""
 
 
 def connected(
@@ -49,7 +55,9 @@ def connected(
                 problem = f"{', '.join(absent)}: no such namespace; check --namespace"
                 raise RecordError(f"{api.address}: {problem}")
             source = _ask_patiently(lambda: choose_source(usage, api, existing), ended)
-            answers.append(ServerFacts(version=version, usage=source, absent=absent))
+            devices = _ask_patiently(lambda: device_version(api), ended)
+            facts = ServerFacts(version=version, usage=source, absent=absent, devices=devices)
+            answers.append(facts)
         except Exception as error:
             failed.append(error)
 
@@ -73,6 +81,23 @@ def connected(
 def server_version(api: ApiServer) -> str:
     """Return the version of an API server. Raises RecordError if it does not answer."""
     return api.shown(str(api.get("/version").get("gitVersion") or ""))
+
+
+def device_version(api: ApiServer) -> str:
+    """Return the version of resource.k8s.io to record devices by; "" if none is served.
+
+    For a user who may not ask which versions are served, that is the newest.
+    """
+    try:
+        group = api.get(f"/apis/{device_versions.GROUP}")
+    except ApiError as error:
+        if error.status == 403:
+            return device_versions.READ[0]
+        if error.status == 404:
+            return ""
+        raise
+    served = {str(version.get("version")) for version in parts(group, "versions")}
+    return next((version for version in device_versions.READ if version in served), "")
 
 
 def absent_namespaces(api: ApiServer, namespaces: Sequence[str]) -> tuple[str, ...]:

@@ -11,7 +11,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from replay.kube.kinds import CLUSTER_SCOPED, Resource
+from replay.kube import device_versions
+from replay.kube.kinds import CLUSTER_SCOPED, RESOURCES, Resource
 from replay.record.watcher import UNANSWERED, WatcherStatus
 
 _DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -49,6 +50,10 @@ EFFECTS: Mapping[str, str] = MappingProxyType(
         "LimitRange": "a pod that a controller creates has no defaults of a namespace, and is not "
         "refused by its bounds",
         "RuntimeClass": "a pod that a controller creates has no overhead",
+        "ResourceSlice": "no device is there: pods with unallocated claims are not scheduled",
+        "DeviceClass": "pods whose claims name a class are not scheduled",
+        "ResourceClaim": "devices in use look free, and pods whose claims were made by users wait",
+        "ResourceClaimTemplate": "pods whose claims come from a template are not scheduled",
     }
 )
 """The effect on a replay if the objects of a kind are missing."""
@@ -57,6 +62,17 @@ EFFECTS: Mapping[str, str] = MappingProxyType(
 def is_namespace_name(text: str) -> bool:
     """Return whether a text is a namespace's name: an RFC 1123 label."""
     return _DNS_LABEL.fullmatch(text) is not None
+
+
+def resources_of(device_version: str) -> Sequence[Resource]:
+    """Return all resources, with devices in a version of their group; without them for ""."""
+    return [
+        replace(resource, api_version=f"{device_versions.GROUP}/{device_version}")
+        if resource.kind in device_versions.KINDS
+        else resource
+        for resource in RESOURCES
+        if device_version or resource.kind not in device_versions.KINDS
+    ]
 
 
 def resources_in(namespaces: Sequence[str], resources: Iterable[Resource]) -> list[Resource]:

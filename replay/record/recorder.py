@@ -15,7 +15,6 @@ from threading import Event, Thread
 from typing import Any
 
 from replay.errors import AllRefusedError, OutputError, ReplayError, unwritable
-from replay.kube import device_versions
 from replay.kube.kinds import RESOURCES, Resource
 from replay.record.api import ApiServer
 from replay.record.backoff import Backoff
@@ -48,9 +47,7 @@ class RecorderSettings:
     `prove_every_s` is the longest time between two proofs that a watch is complete.
     """
 
-    resources: Sequence[Resource] = tuple(
-        resource for resource in RESOURCES if resource.kind not in device_versions.KINDS
-    )
+    resources: Sequence[Resource] = RESOURCES
     redactor: Redactor | None = None
     usage_every_s: float = 15.0
     page: int = 500

@@ -16,8 +16,12 @@ from typing import Any
 
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
+from replay.kube import device_versions
 from replay.kube.kinds import KINDS_BY_RESOURCE, is_carried, to_object
+from reprieve.kube.v1beta1.device_pb2 import ResourceSlice
+from services.kube.devices import IMPLICIT_EXTENDED_RESOURCE_PREFIX
 from services.rpc.kube import json_codec
+from services.rpc.kube.codec import API_VERSIONS
 
 Raw = Mapping[str, Any]
 _HASH_BYTES = 8
@@ -63,9 +67,17 @@ PodFailurePolicyOnPodCondition.status JobStatus.completed_indexes JobStatus.fail
 CronJobSpec.schedule CronJobSpec.time_zone CronJobSpec.concurrency_policy
 ResourceQuotaSpec.scopes ScopedResourceSelectorRequirement.scope_name
 ScopedResourceSelectorRequirement.operator LimitRangeItem.type
+ResourceSliceSpec.driver OpaqueDeviceConfiguration.driver DeviceRequestAllocationResult.driver
+AllocatedDeviceStatus.driver CELDeviceSelector.expression DeviceClassSpec.extended_resource_name
+DeviceConstraint.match_attribute DeviceConstraint.distinct_attribute
+ExactDeviceRequest.allocation_mode DeviceSubRequest.allocation_mode DeviceToleration.operator
+DeviceToleration.effect DeviceTaint.effect DeviceAttribute.string_value
+DeviceAttribute.version_value DeviceAllocationConfiguration.source
+ResourceClaimConsumerReference.resource ResourceClaimConsumerReference.api_group
+ContainerExtendedResourceRequest.resource_name
 """)
 """Fields that are kept: enums, versions, schedules, and names of schedulers (configurations use
-them).
+them); of devices, what selectors compare, and names of resources.
 """
 
 KEY_FIELDS = _words("""
@@ -73,12 +85,15 @@ LabelSelectorRequirement.key NodeSelectorRequirement.key
 TopologySelectorLabelRequirement.key Toleration.key Taint.key PodAffinityTerm.topology_key
 PodAffinityTerm.match_label_keys PodAffinityTerm.mismatch_label_keys
 TopologySpreadConstraint.topology_key TopologySpreadConstraint.match_label_keys
-CSINodeDriver.topology_keys
+CSINodeDriver.topology_keys DeviceTaint.key DeviceToleration.key
 """)
 """Keys of labels and taints."""
 
 TYPE_FIELDS = _words("""
 PodCondition.type NodeCondition.type Condition.type PodFailurePolicyOnPodCondition.type
+Device.binding_conditions Device.binding_failure_conditions
+DeviceRequestAllocationResult.binding_conditions
+DeviceRequestAllocationResult.binding_failure_conditions
 """)
 """Types of conditions; a type with a domain other than Kubernetes' is hashed."""
 
@@ -93,6 +108,18 @@ KIND_FIELDS = _words("OwnerReference.kind ObjectReference.kind")
 
 API_VERSION_FIELDS = _words("OwnerReference.api_version ObjectReference.api_version")
 """Versions of API groups; a group with a domain other than Kubernetes' is hashed."""
+
+REQUEST_FIELDS = _words("""
+ResourceClaim.request DeviceConstraint.requests DeviceClaimConfiguration.requests
+DeviceAllocationConfiguration.requests DeviceRequestAllocationResult.request
+""")
+"""Requests of claims, "REQUEST/ALTERNATIVE" for one of several alternatives."""
+
+KEPT_KEYS = frozenset({"Device.attributes", "Device.capacity"})
+"""Maps whose keys selectors name."""
+
+HARDWARE = _words("uuid serial serialnumber pcibusid pciaddress busid macaddress")
+"""Attributes of a device that identify one piece of hardware, in lower case."""
 
 IMAGE_FIELDS = frozenset({"Container.image", "ContainerImage.names"})
 """Names of images."""
@@ -113,6 +140,7 @@ system-node-critical system-cluster-critical true false yes no None linux window
 arm64 0.0.0.0 127.0.0.1 :: ::1 foregroundDeletion orphan ebs.csi.aws.com
 pd.csi.storage.gke.io disk.csi.azure.com file.csi.azure.com cinder.csi.openstack.org
 csi.vsphere.vmware.com pxd.portworx.com efs.csi.aws.com
+resource.kubernetes.io/delete-protection
 """)
 """Texts that are kept: names and values of Kubernetes, and of public volume drivers that it counts.
 """
@@ -125,6 +153,7 @@ pv.kubernetes.io/bound-by-controller storage.alpha.kubernetes.io/migrated-plugin
 storageclass.kubernetes.io/is-default-class storageclass.beta.kubernetes.io/is-default-class
 volume.beta.kubernetes.io/storage-class volume.kubernetes.io/selected-node
 volume.kubernetes.io/storage-provisioner pv.kubernetes.io/migrated-to
+resource.kubernetes.io/pod-claim-name resource.kubernetes.io/extended-resource-claim
 """)
 """Annotations that a replay reads; their values are hashed as names. Other ones are left out."""
 
@@ -174,9 +203,13 @@ class Redactor:
         if not is_carried(raw):
             return None
         carried = to_object(raw)
+        is_device = raw["kind"] in device_versions.KINDS
+        if is_device:
+            raw = device_versions.to_v1(raw)
         field = carried.DESCRIPTOR.fields_by_name[carried.WhichOneof("object") or ""]
         hidden = self._hidden_value(field, raw)
-        return {"apiVersion": raw["apiVersion"], "kind": raw["kind"], **hidden}
+        version = API_VERSIONS[raw["kind"]] if is_device else raw["apiVersion"]
+        return {"apiVersion": version, "kind": raw["kind"], **hidden}
 
     def text(self, text: str) -> str:
         """Return the hash of a name or value; KEPT_TEXTS and integers are kept.
@@ -208,6 +241,17 @@ class Redactor:
         group, slash, version = api_version.rpartition("/")
         is_own = group in _OWN_GROUPS or group.endswith(".k8s.io")
         return api_version if is_own else f"{self._hash(group)}{slash}{version}"
+
+    def request(self, name: str) -> str:
+        """Return the hash of a request's name, and of an alternative's after a slash."""
+        return "/".join(map(self.text, name.split("/")))
+
+    def resource(self, name: str) -> str:
+        """Return a resource's name, which is kept, but for that of a class of devices in it."""
+        if not name.startswith(IMPLICIT_EXTENDED_RESOURCE_PREFIX):
+            return name
+        class_name = name.removeprefix(IMPLICIT_EXTENDED_RESOURCE_PREFIX)
+        return f"{IMPLICIT_EXTENDED_RESOURCE_PREFIX}{self.text(class_name)}"
 
     def image(self, name: str) -> str:
         """Return the hash of an image's name, which has the tag "latest" by default.
@@ -280,17 +324,36 @@ class Redactor:
             return self.kind
         if name in API_VERSION_FIELDS:
             return self.api_version
+        if name in REQUEST_FIELDS:
+            return self.request
         return self.image if name in IMAGE_FIELDS else self.text
 
     def _hidden_map(self, field: FieldDescriptor, value: Mapping[str, Any]) -> dict[str, Any]:
         if json_codec.is_quantity(field):
-            return {name: content for name, content in value.items() if _is_own(field, content)}
+            return {
+                self.resource(name): content
+                for name, content in value.items()
+                if _is_own(field, content)
+            }
+        if _is_map_of_devices(field):
+            return self._hidden_parts(field, value)
         if field.name == "annotations":
             return dict(self._annotations(value.items()))
         hide = self.key if field.name in LABEL_MAPS else self.text
         # In the only map without string values, disruptedPods, the values are times.
         is_text = _value_of(field).type == FieldDescriptor.TYPE_STRING
         return {hide(name): self.text(value[name]) if is_text else value[name] for name in value}
+
+    def _hidden_parts(self, field: FieldDescriptor, value: Mapping[str, Any]) -> dict[str, Any]:
+        """Return attributes, capacities or counters by name; of hardware's identity a hash."""
+        held = _value_of(field)
+        hide = str if _name(field) in KEPT_KEYS else self.text
+        hidden = {hide(name): self._hidden_value(held, value[name]) for name in value}
+        for name, part in value.items() if field.name == "attributes" else ():
+            if name.rpartition("/")[2].lower() in HARDWARE and isinstance(part, dict):
+                texts = {key: self.text(text) for key, text in part.items() if type(text) is str}
+                hidden[name] = {**part, **texts}
+        return hidden
 
     def _annotations(self, items: Iterable[tuple[str, str]]) -> Iterator[tuple[str, str]]:
         for name, value in items:
@@ -313,6 +376,12 @@ def _value_of(field: FieldDescriptor) -> FieldDescriptor:
     entry = field.message_type
     assert entry is not None  # noqa: S101 - a map's entry is a message
     return entry.fields_by_name["value"]
+
+
+def _is_map_of_devices(field: FieldDescriptor) -> bool:
+    """Return whether a map's values are messages of devices' own: attributes and amounts."""
+    kind = _value_of(field).message_type
+    return kind is not None and kind.file is ResourceSlice.DESCRIPTOR.file
 
 
 def _is_own(field: FieldDescriptor, value: object) -> bool:

@@ -15,7 +15,7 @@ from replay.importers.records import Issues
 from replay.record import kubeconfig
 from replay.record.api import ApiServer
 from replay.record.connect import UNANSWERED, connected
-from replay.record.coverage import is_refused
+from replay.record.coverage import is_refused, resources_of
 from replay.record.frames import ABOUT, RecordingFolder
 from replay.record.http_client import RequestBounds
 from replay.record.recorder import Recorder, RecorderSettings, RecordingProgress
@@ -83,6 +83,7 @@ def record_live(
         usage_every_s=request.usage_every_s,
         namespaces=request.namespaces,
         absent=connection.absent,
+        resources=resources_of(connection.devices),
     )
     try:
         return record(

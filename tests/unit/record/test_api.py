@@ -9,12 +9,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
 
 from replay.errors import ApiError, KubeconfigError, RecordError, UnreachableError
 from replay.record.api import ApiServer
+from replay.record.connect import device_version
+from replay.record.coverage import resources_of
 from replay.record.kubeconfig import Access, Certificate, ExecPlugin, Tls
 from tests.api_server import ApiServerDouble
 from tests.unit.record.recording import access
@@ -238,3 +241,25 @@ def test_secrets_are_not_shown() -> None:
         certificate=Certificate(chain_pem=b"", key_pem=HIDDEN.encode()),
     )
     assert HIDDEN not in repr(how)
+
+
+@pytest.mark.parametrize(
+    ("answer", "version"),
+    [
+        ({"versions": [{"version": "v1beta1"}, {"version": "v1"}]}, "v1"),
+        ({"versions": [{"version": "v1beta1"}, {"version": "v1beta2"}]}, "v1beta2"),
+        ({"versions": [{"version": "v1alpha3"}]}, ""),
+        ((404, "NotFound", "not found"), ""),
+        ((403, "Forbidden", "no"), "v1"),
+    ],
+)
+def test_devices_are_recorded_in_the_newest_version_that_is_served(
+    answer: Any, version: str
+) -> None:
+    """Those of a server without any are not listed at all."""
+    with ApiServerDouble({}, answers={"/apis/resource.k8s.io": answer}) as double:
+        assert device_version(ApiServer(access(double), lambda: 0)) == version
+    paths = {each.path for each in resources_of(version) if each.group == "resource.k8s.io"}
+    names = ("resourceslices", "deviceclasses", "resourceclaims", "resourceclaimtemplates")
+    expected = {f"/apis/resource.k8s.io/{version}/{name}" for name in names}
+    assert paths == (expected if version else set())

@@ -143,6 +143,7 @@ def test_a_cluster_scope_that_is_refused_is_noted_with_what_a_replay_lacks(tmp_p
     assert [each.partition(" ")[0] for each in notes] == [
         *("nodes", "namespaces", "priorityclasses", "persistentvolumes", "storageclasses"),
         *("csinodes", "csidrivers", "volumeattachments", "runtimeclasses"),
+        *("resourceslices", "deviceclasses"),
     ]
     assert notes[0].startswith(f"nodes are not recorded; {EFFECTS['Node']}: /api/v1/nodes: 403")
     assert "--nodes-from nodes.yaml" in notes[0]

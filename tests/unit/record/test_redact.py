@@ -10,6 +10,7 @@ import pytest
 from replay.kube.kinds import to_object
 from replay.record.redact import Redactor
 from services.rpc.errors import FieldError
+from tests import device_objects as k8s
 from tests.unit.importers.builders import make_object, make_pod
 
 Raw = dict[str, Any]
@@ -218,3 +219,60 @@ def test_words_of_any_script_are_hashed() -> None:
     for said in ("Größe von база-данных", "東京 is too old", "naïve_name_ä"):
         hidden = REDACTOR.words(said)
         assert all(part not in hidden for part in ("Größe", "база", "данных", "東京", "naïve", "ä"))
+
+
+def test_devices_are_still_selected_and_identify_nobody() -> None:
+    """Expressions find what they compare; names, serial numbers and drivers' parameters go."""
+    device = {
+        "name": "gpu-0",
+        "basic": {
+            "attributes": {
+                "model": {"string": "A100"},
+                "uuid": {"string": "GPU-18db0e85"},
+                "acme.io/numa": {"int": 1},
+            },
+            "capacity": {"memory": {"value": "40Gi"}},
+            "taints": [{"key": "acme.io/broken", "effect": "NoSchedule"}],
+        },
+    }
+    old = k8s.slice_("node-a", [device])
+    shown = redacted({**old, "apiVersion": "resource.k8s.io/v1beta1"})
+    (hidden,) = shown["spec"]["devices"]
+    assert hidden["attributes"]["model"] == {"string": "A100"}
+    assert hidden["attributes"]["acme.io/numa"] == {"int": 1}
+    assert hidden["capacity"] == {"memory": {"value": "40Gi"}}
+    assert shown["spec"]["driver"] == k8s.DRIVER
+    assert shown["spec"]["nodeName"] == REDACTOR.text("node-a") == shown["spec"]["pool"]["name"]
+    assert to_object(shown).resource_slice.spec.devices[0].capacity["memory"].value == "40Gi"
+    text = orjson.dumps(shown).decode()
+    assert not any(word in text for word in ("18db0e85", "acme.io/broken", "node-a"))
+
+
+def test_an_allocation_still_names_device_request_and_pod() -> None:
+    """All texts that refer to each other are hashed alike; an alternative part by part."""
+    secret = {"driver": k8s.DRIVER, "parameters": {"licence": "key-of-acme"}}
+    claim = k8s.claim("held", "node-a/gpu-0", reserved_for=["web"], **k8s.owned_by("web"))
+    claim["spec"]["devices"]["config"] = [{"requests": ["gpu"], "opaque": secret}]
+    claim["status"]["allocation"]["devices"]["results"][0]["request"] = "gpu/large"
+    shown = redacted(claim)
+    (result,) = shown["status"]["allocation"]["devices"]["results"]
+    assert result["pool"] == REDACTOR.text("node-a")
+    assert result["device"] == REDACTOR.text("gpu-0")
+    assert result["request"] == f"{REDACTOR.text('gpu')}/{REDACTOR.text('large')}"
+    assert shown["spec"]["devices"]["requests"][0]["name"] == REDACTOR.text("gpu")
+    assert shown["status"]["reservedFor"][0]["name"] == REDACTOR.text("web")
+    assert shown["metadata"]["finalizers"] == [k8s.FINALIZER]
+    annotation = shown["metadata"]["annotations"]["resource.kubernetes.io/pod-claim-name"]
+    assert annotation == REDACTOR.text("gpu")
+    text = orjson.dumps(shown).decode()
+    assert not any(word in text for word in ("key-of-acme", "licence", "web"))
+
+
+def test_a_resource_of_a_device_class_names_the_class_by_its_hash() -> None:
+    """A pod may request a class by the name that follows from it."""
+    amounts = {"deviceclass.resource.kubernetes.io/fast": "1", "example.com/gpu": "1"}
+    pod = make_pod("p", 1)
+    pod["spec"]["containers"] = [{"name": "c", "resources": {"requests": amounts}}]
+    hidden = redacted(pod)["spec"]["containers"][0]["resources"]["requests"]
+    named = f"deviceclass.resource.kubernetes.io/{REDACTOR.text('fast')}"
+    assert hidden == {named: "1", "example.com/gpu": "1"}
