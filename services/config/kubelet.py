@@ -1,7 +1,7 @@
 """KubeletConfiguration (kubelet.config.k8s.io/v1beta1) files.
 
-A field that has no effect here gives a warning where a kubelet has it, and an error where not, as
-with a kubelet's strict decoding.
+A field that a kubelet has but that has no effect here gives a warning; a field that a kubelet does
+not have gives an error, as in a kubelet's strict decoding.
 
 Source: kubernetes v1.34 staging/src/k8s.io/kubelet/config/v1beta1/types.go (the fields),
 pkg/kubelet/apis/config/v1beta1/defaults.go and cmd/kubelet/app/server.go, loadConfigFile (the
@@ -37,7 +37,7 @@ _INT32_MAX = 2**31 - 1
 class KubeletConfiguration:
     """The eviction settings of a file, and a warning for each field that has no effect.
 
-    `single_process_oom_kill`: the kernel kills one process of a container, not the container.
+    `single_process_oom_kill`: whether the kernel kills one process of a container, not all.
     """
 
     eviction: EvictionConfig
@@ -80,10 +80,10 @@ def read_kubelet_configuration(
     dedicated_imagefs: bool = False,
     split_containerfs: bool = False,
 ) -> KubeletConfiguration:
-    """Read a file's text, YAML or JSON, with the defaults of the kubelet that `mode` names.
+    """Read a file's text, YAML or JSON, with the defaults of the kubelet version `mode`.
 
-    The two file systems are the node's, and not in the file. The eviction manager parses and checks
-    the thresholds. Raises DataError.
+    The two arguments about file systems are properties of the node, not fields of the file. The
+    eviction manager parses and checks the thresholds. Raises DataError.
     """
     fields = fields_of(text, KIND, API_VERSION)
     served = {name: value for name, value in fields.items() if name not in _NOT_SERVED}

@@ -1,6 +1,6 @@
-"""A configuration file read strictly: each field once, known, and of its type.
+"""Strict reading of configuration files: every field is known, occurs once, and has its type.
 
-Paths are as Kubernetes prints them, such as `profiles[0].plugins.score`. A null field counts as
+Paths are printed as in Kubernetes, such as `profiles[0].plugins.score`. A null field counts as
 absent.
 
 Source: kubernetes v1.34 apimachinery pkg/runtime/serializer/json/json.go, strict decoding;
@@ -25,7 +25,7 @@ Int64 = Annotated[int, 64]
 """An integer of 64 bits; a plain int has 32."""
 
 DurationNs = Annotated[int, "ns"]
-"""A duration in ns, in the file as Go writes it."""
+"""A duration in ns; the file has Go's notation, such as "1m30s"."""
 
 Percentage = Annotated[int, "%"]
 """An integer from 0 to 100."""
@@ -42,7 +42,7 @@ _SUBDOMAIN_MAX = 253
 
 @as_kubectl
 class _Loader(yaml.SafeLoader):
-    """Reads YAML as kube-scheduler and the kubelet do."""
+    """Loads YAML as kube-scheduler and the kubelet do."""
 
 
 def document(text: str) -> object:
@@ -65,14 +65,14 @@ def document(text: str) -> object:
     except RecursionError:
         raise DataError("", _TOO_DEEP) from None
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, TypeError) as error:
-        # PyYAML has errors of its own for a scalar that is not of the type that it is marked with.
+        # PyYAML raises other errors for a scalar that does not match its explicit tag.
         raise DataError("", f"is neither YAML nor JSON: {error}") from None
     finally:
         loader.dispose()
 
 
 def fields_of(text: str, kind: str, *api_versions: str) -> dict[str, object]:
-    """Return the fields of a file of that kind and one of those versions. Raises DataError."""
+    """Return the fields of a file with this kind and one of these versions. Raises DataError."""
     fields = document(text)
     if not isinstance(fields, dict):
         raise DataError("", f"is not a {kind}: write a mapping of its fields")
@@ -85,15 +85,15 @@ def fields_of(text: str, kind: str, *api_versions: str) -> dict[str, object]:
 def reading(
     names: Mapping[tuple[type, str], str] = _NONE, hooks: Mapping[Any, Read] = _NONE
 ) -> Reading:
-    """Return a Reading of a file's fields, which are in camel case except for `names`."""
+    """Return a Reading of a file's fields; they are in camel case, except those in `names`."""
     return Reading({**_NUMBERS, **hooks}, check=checked, names=names, rename=_camel)
 
 
 @singledispatch
 def checked(value: Any) -> Any:
-    """Return the checked instance of a file's class; classes register their own rules.
+    """Check an instance of a file's class by the rules registered for the class; return it.
 
-    Raises DataError if upstream refuses it, its path relative to the instance.
+    Raises DataError, with a path relative to the instance, if upstream refuses it.
     """
     return value
 
@@ -112,7 +112,7 @@ def check_name(name: str, path: str) -> None:
 
 
 def qualified_name_problem(name: str) -> str:
-    """Return upstream's problem of a name such as "example.com/gpu", "" for a valid one."""
+    """Return upstream's error about a name such as "example.com/gpu"; "" for a valid name."""
     prefix, slash, rest = name.rpartition("/")
     if slash and (not prefix or "/" in prefix):
         return (
@@ -134,10 +134,10 @@ def qualified_name_problem(name: str) -> str:
 
 
 def _check_node(node: yaml.Node, path: str, sizes: dict[int, int], depth: int) -> int:
-    """Return the number of nodes that a node stands for, aliases counted each time.
+    """Return the number of nodes below a node, counting the target of each alias every time.
 
-    Raises DataError for a repeated field, of which YAML's own loader takes the last, for nesting
-    and for aliases beyond the bounds. `sizes` are those of the nodes before, by id.
+    Raises DataError for a repeated field (YAML's loader would take the last one), and for nesting
+    and numbers of nodes beyond the bounds. `sizes` has the results for earlier nodes, by id.
     """
     if id(node) in sizes:
         return sizes[id(node)]

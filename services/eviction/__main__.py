@@ -1,4 +1,4 @@
-"""The eviction service as a process of its own: `python -m services.eviction`."""
+"""Runs the eviction service as a process: `python -m services.eviction`."""
 
 from __future__ import annotations
 

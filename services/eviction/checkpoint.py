@@ -1,4 +1,4 @@
-"""A session's fleet as JSON: what its checkpoint holds."""
+"""A session's fleet as JSON, for its checkpoint."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from services.typed import DataError, Reading, write
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SavedNode:
-    """A ManagedNode; `pods` in the node's order."""
+    """A ManagedNode; `pods` are in the node's order."""
 
     own: EvictionConfig | None
     state: ManagerSnapshot
@@ -44,9 +44,9 @@ def fleet_to_json(fleet: Fleet) -> bytes:
 
 
 def fleet_from_plain(plain: object) -> Fleet:
-    """Return the fleet of a checkpoint; `plain` is its JSON, loaded.
+    """Return the fleet in a checkpoint; `plain` is the parsed JSON.
 
-    Raises ValueError if `plain` is not what fleet_to_json wrote.
+    Raises ValueError if fleet_to_json did not write `plain`.
     """
     saved = Reading({Quantity: _quantity}).read(_SavedFleet, plain)
     fleet = Fleet(saved.config, live=saved.live)

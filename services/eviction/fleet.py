@@ -1,7 +1,7 @@
 """The nodes of one session: their managers, active pods and times.
 
-An operation is checked against its node's state. A batch is applied as a whole or not at all: what
-a refused batch has changed is undone.
+An operation is checked against its node's state. A batch is applied completely or not at all: if an
+operation is refused, the changes of the operations before it are undone.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class ParsedConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatistics:
-    """A node's statistics; `usage` reads its pods' when a step needs them."""
+    """A node's statistics; `usage` decodes the pods' statistics when a step needs them."""
 
     summary: NodeSummary
     usage: Callable[[], Mapping[str, PodUsage]]
@@ -47,10 +47,11 @@ class NodeStatistics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepNode:
-    """A step at `now_ns` over new `pods`, then those of `active_uids`, in the node's order.
+    """A step at `now_ns`; the active pods are the new `pods`, then the pods of `active_uids`.
 
-    `active_uids` were active in the node's last step. `field` is the operation's path in its
-    request, for errors; `statistics` is None if the kubelet could not read its summary.
+    Both are in the node's order; `active_uids` were active in the node's last step. `field` is the
+    operation's path in its request, for errors. `statistics` is None if the kubelet could not read
+    its summary.
     """
 
     field: str
@@ -65,7 +66,7 @@ class StepNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeNode:
-    """The end of a step that waits, with the statistics after the collection, as in StepNode."""
+    """The end of a waiting step, with the statistics after the garbage collection."""
 
     field: str
     node_name: str
@@ -81,7 +82,7 @@ class RemoveNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigureNode:
-    """A configuration of the node's own."""
+    """The configuration of one node, in place of the session's."""
 
     node_name: str
     read: ParsedConfig
@@ -89,7 +90,7 @@ class ConfigureNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmitPod:
-    """A pod that a node is to admit or refuse."""
+    """A pod for a node to admit or reject."""
 
     field: str
     node_name: str
@@ -103,7 +104,7 @@ Operation = StepNode | ResumeNode | RemoveNode | ConfigureNode | AdmitPod
 class OperationResult:
     """The result of an operation; `kill_failed` applies to all evictions of a step.
 
-    `calm` are the available amounts at which steps change nothing, None if no amounts do.
+    `calm` has the result of Manager.calm: the available amounts with which steps change nothing.
     """
 
     node_name: str
@@ -114,7 +115,7 @@ class OperationResult:
 
 @dataclass(frozen=True, slots=True)
 class ActivePod:
-    """An active pod; `limited`: a limit on local storage could evict it."""
+    """An active pod; `limited`: whether a limit on local storage could lead to its eviction."""
 
     pod: EvictionPod
     limited: bool
@@ -122,7 +123,7 @@ class ActivePod:
 
 @dataclass(slots=True, kw_only=True)
 class ManagedNode:
-    """A node: `own` is its own configuration, if any, `at_ns` the time of its last step in ns."""
+    """A node; `own` is the node's configuration, if any, `at_ns` the time of its last step."""
 
     manager: Manager
     own: EvictionConfig | None = None
@@ -144,7 +145,7 @@ class _NodeBefore(NamedTuple):
 
 
 class Fleet:
-    """All nodes of a session. Those without a configuration of their own have the session's."""
+    """All nodes of a session. A node without a configuration has the session's configuration."""
 
     __slots__ = ("_before", "_nodes", "_pods", "config", "live")
 
@@ -156,23 +157,23 @@ class Fleet:
         self._pods = 0
 
     def __iter__(self) -> Iterator[tuple[str, ManagedNode]]:
-        """Yield names and nodes in the names' order."""
+        """Yield (name, node), sorted by name."""
         return iter(sorted(self._nodes.items()))
 
     def put(self, name: str, node: ManagedNode) -> None:
-        """Set a node to that of a checkpoint."""
+        """Add a node from a checkpoint."""
         self._nodes[name] = node
         self._pods += len(node.pods)
 
     @property
     def object_count(self) -> int:
-        """The number of nodes and of their active pods."""
+        """The number of nodes plus the number of their active pods."""
         return len(self._nodes) + self._pods
 
     def apply(self, operations: Sequence[Operation]) -> list[OperationResult]:
-        """Apply all operations in order and return the results of those that have one.
+        """Apply all operations in order, and return the results of operations that have a result.
 
-        Raises RefusalError if one is refused; `take_back` then undoes those before it.
+        Raises RefusalError if an operation is refused; `take_back` then undoes the earlier ones.
         """
         self._before = {}
         results = []
@@ -202,7 +203,7 @@ class Fleet:
                 return OperationResult(node_name=operation.node_name, outcome=outcome)
 
     def _configure(self, name: str, config: EvictionConfig) -> None:
-        """Add a node, or change its thresholds, with the state of those that remain."""
+        """Add a node, or change its thresholds; remaining thresholds keep their state."""
         manager = Manager(config)
         node = self._nodes.get(name)
         if node is None:

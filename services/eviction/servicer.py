@@ -1,6 +1,6 @@
-"""EvictionService over gRPC: decode, one call of the fleet, encode.
+"""EvictionService over gRPC: each method decodes, calls the fleet once, and encodes.
 
-Its metrics are the kubelet's of eviction, with upstream's names and labels. Source: kubernetes
+Its metrics are the kubelet's eviction metrics, with upstream's names and labels. Source: kubernetes
 v1.32 pkg/kubelet/metrics/metrics.go (Evictions, EvictionStatsAge) and
 pkg/kubelet/eviction/eviction_manager.go (synchronize, localStorageEviction), which count them.
 """
@@ -54,7 +54,7 @@ _Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
-    """All sessions of one process. One event loop runs it, so that it needs no locks."""
+    """All sessions of one process. One event loop runs all calls, so no locks are needed."""
 
     def __init__(self, limits: Limits = DEFAULT_LIMITS) -> None:
         self._sessions: Sessions[Fleet] = Sessions(SERVICE, limits)
@@ -175,7 +175,7 @@ def _session_message(session: Session[Fleet], read: ParsedConfig) -> pb.Session:
 
 
 def _clock(session: Session[Fleet]) -> WallClock | None:
-    """Return the wall clock of a live session, which never goes back; None for others."""
+    """Return the wall clock of a live session, which never decreases; None for other sessions."""
     if not session.core.live:
         return None
     return lambda: max(session.at_ns, time.time_ns())
@@ -195,15 +195,14 @@ class EvictionMetrics:
     __slots__ = ("_evictions", "_stats_age")
 
     def __init__(self) -> None:
-        # Each signal is there before it grows: a scraper sees no growth in a series' first value.
+        # Every signal starts at 0: a scraper cannot see an increase in a series' first value.
         self._evictions: Counter[tuple[str]] = Counter({(signal.value,): 0 for signal in Signal})
         self._stats_age: dict[tuple[str], HistogramCounts] = {}
 
     def absorb(self, result: StepResult) -> None:
-        """Count a step that has ended.
+        """Count a completed step.
 
-        An eviction counts under its signal, or under the limit on local storage that the pod
-        exceeds.
+        An eviction counts under its signal, or under the exceeded limit on local storage.
         """
         for eviction in result.evictions:
             self._evictions[eviction.cause,] += 1

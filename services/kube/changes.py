@@ -24,7 +24,7 @@ class PodChange(Enum):
 
 
 class PodVersion(Protocol):
-    """The fields of a pod that are compared; only its labels if `spec` is None."""
+    """The fields of a pod that are compared; if `spec` is None, only the labels are."""
 
     @property
     def labels(self) -> Mapping[str, str]: ...  # noqa: D102 - as in Pod
@@ -35,9 +35,9 @@ class PodVersion(Protocol):
 
 
 def pod_changes(old: PodVersion, new: PodVersion) -> tuple[PodChange, ...]:
-    """Return the changes in upstream's order; empty if upstream looks for none of them.
+    """Return the changes in upstream's order; empty if upstream distinguishes none of them.
 
-    Tolerations are compared by their number, as upstream does: they can only be added.
+    Tolerations are compared by their number, as upstream does, because they can only be added.
     """
     changes: list[PodChange] = []
     if old.labels is not new.labels and dict(old.labels) != dict(new.labels):

@@ -1,4 +1,4 @@
-"""On which nodes a DaemonSet's pods run, and the tolerations that all of them have.
+"""Decides on which nodes a DaemonSet's pods run, and which tolerations all daemon pods have.
 
 Source: kubernetes v1.34 pkg/controller/daemon/daemon_controller.go, NodeShouldRunDaemonPod,
 predicates; daemon/util/daemonset_util.go, AddOrUpdateDaemonPodTolerations.
@@ -27,7 +27,7 @@ _OF_THE_HOST = (taints.NETWORK_UNAVAILABLE, TaintEffect.NO_SCHEDULE)
 class ShouldRun(Enum):
     """The decision whether a DaemonSet's pod should run on a node.
 
-    CONTINUE: a pod that is there should continue running, and none should be started.
+    CONTINUE: an existing pod should continue running, but no pod should be started.
     """
 
     YES = "yes"
@@ -41,7 +41,7 @@ def tolerated(*, host_network: bool) -> tuple[tuple[str, TaintEffect], ...]:
 
 
 def tolerations(*, host_network: bool) -> tuple[Toleration, ...]:
-    """Return the tolerations that every daemon pod has beside those of its template."""
+    """Return the tolerations that the controller adds to those of the template."""
     return tuple(
         Toleration(key=key, operator="Exists", effect=effect)
         for key, effect in tolerated(host_network=host_network)
@@ -51,7 +51,7 @@ def tolerations(*, host_network: bool) -> tuple[Toleration, ...]:
 def should_run(spec: PodSpec, node: Node) -> ShouldRun:
     """Return whether a pod should run on the node, by the node's labels and taints.
 
-    `spec` has the tolerations of daemon pods.
+    `spec` must already have the tolerations of daemon pods.
     """
     affinity = spec.node_affinity
     required = affinity.required if affinity is not None else None

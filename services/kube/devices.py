@@ -1,7 +1,7 @@
-"""Devices: slices that offer them, classes and claims that request them, and what was allocated.
+"""Devices: slices that offer them, classes and claims that request them, and allocations.
 
-Amounts are texts of quantities, as they came: what is allocated is written back unchanged, and
-`services.kube.quantity.parse` keeps each text's value.
+Amounts are the unparsed texts of quantities, because an allocation is written back unchanged;
+`services.kube.quantity.parse` caches the value of each text.
 
 Source: kubernetes v1.36 staging/src/k8s.io/api/resource/v1/types.go.
 """
@@ -18,19 +18,19 @@ from services.kube.pod import EMPTY, OwnerReference
 from services.kube.selector import NodeSelector
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
-"""Keeps an allocated claim from being deleted."""
+"""The finalizer that prevents the deletion of an allocated claim."""
 EXTENDED_RESOURCE_ANNOTATION = "resource.kubernetes.io/extended-resource-claim"
-"""Marks a claim that the scheduler made for a pod's extended resources."""
+"""Marks a claim that the scheduler created for a pod's extended resources."""
 POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 """Which claim of its pod a claim was made for, by the name in the pod."""
 RESULTS_MAX = 32
-"""Devices that one claim can have at most (AllocationResultsMaxSize)."""
+"""The largest number of devices of one claim (AllocationResultsMaxSize)."""
 IMPLICIT_EXTENDED_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
-"""Together with the name of a class: the extended resource that every class serves."""
+"""Prefix of the implicit extended resource of a class; the class's name follows."""
 
 
 class SelectorError(Exception):
-    """An expression that cannot be compiled or evaluated for a device; the text says why."""
+    """An expression that cannot be compiled or evaluated for a device; the message says why."""
 
 
 class MatchDevice(Protocol):
@@ -48,11 +48,11 @@ class Version:
 
 
 AttributeValue = bool | int | str | Version | None
-"""An attribute's value; None for a kind of value that is not known."""
+"""An attribute's value; None for an unknown type of value."""
 
 
 class AllocationMode(Enum):
-    """The number of devices that a request wants: a count, or all."""
+    """Whether a request asks for a number of devices, or for all."""
 
     EXACT_COUNT = "ExactCount"
     ALL = "All"
@@ -60,10 +60,10 @@ class AllocationMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestPolicy:
-    """The amounts of a capacity that a claim may consume: `values`, ascending, or from `low` on.
+    """The amounts of a capacity that a claim may consume: `values` (ascending), or a range.
 
-    default: for requests without an amount. low, high, step: of the valid range; None: no range, no
-    bound, any amount. `has_range` says whether there is a range at all.
+    default: the amount for requests without an amount. low, high, step: of the valid range; None
+    means no range, no upper bound, and any amount. `has_range`: whether there is a range.
     """
 
     default: str | None = None
@@ -76,7 +76,7 @@ class RequestPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceCapacity:
-    """An amount that a device has, and what one claim may consume of it."""
+    """An amount that a device has, and the amounts of it that one claim may consume."""
 
     value: str
     policy: RequestPolicy | None = None
@@ -84,7 +84,7 @@ class DeviceCapacity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceTaint:
-    """Keeps claims without a toleration off a device; `effect` is a word of upstream's."""
+    """A taint that keeps claims without a toleration off a device; `effect` as in upstream."""
 
     key: str
     value: str = ""
@@ -93,7 +93,7 @@ class DeviceTaint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceToleration:
-    """Tolerates taints of devices; `operator` "" is Equal."""
+    """A toleration of taints of devices; the operator "" means Equal."""
 
     key: str = ""
     operator: str = ""
@@ -102,7 +102,7 @@ class DeviceToleration:
     seconds: int | None = None
 
     def tolerates(self, taint: DeviceTaint) -> bool:
-        """Return whether the toleration matches a taint, whose effect the caller has judged.
+        """Return whether the toleration matches a taint; the caller has checked the taint's effect.
 
         Source: kubernetes v1.36 dynamic-resource-allocation/resourceclaim/devicetoleration.go,
         ToleratesTaint.
@@ -116,7 +116,7 @@ class DeviceToleration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeChoice:
-    """The nodes that can access a device or a pool: one by name, those of a selector, or all."""
+    """The nodes that can access a device or a pool: a named node, a selector's nodes, or all."""
 
     node_name: str = ""
     selector: NodeSelector | None = None
@@ -124,11 +124,11 @@ class NodeChoice:
 
     @property
     def is_given(self) -> bool:
-        """Return whether anything is set; otherwise no node reaches it."""
+        """Return whether any field is set; if none is, no node has access."""
         return bool(self.node_name) or self.all_nodes or self.selector is not None
 
     def reaches(self, node_name: str, labels: Mapping[str, str]) -> bool:
-        """Return whether a node is among them."""
+        """Return whether a node has access."""
         if self.node_name:
             return self.node_name == node_name
         if self.all_nodes:
@@ -142,10 +142,10 @@ CounterSets = Mapping[str, Mapping[str, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, weakref_slot=True)
 class Device:
-    """One device of a slice; compared by identity, since its slice holds it.
+    """One device of a slice; devices are compared by identity.
 
-    nodes: which nodes reach it where devices name their nodes. consumes: what it takes of each
-    counter set, in the order of the slice.
+    nodes: the nodes with access, if each device of the slice names its nodes. consumes: the amounts
+    that it takes from each counter set, in the order of the slice.
     """
 
     name: str
@@ -164,7 +164,8 @@ class Device:
 class ResourceSlice:
     """A slice of a pool: devices, or the counter sets that the pool's devices consume.
 
-    nodes: which nodes reach the devices, unless `per_device` leaves that to each device.
+    nodes: the nodes with access to the devices, unless `per_device` is set and each device has its
+    own nodes.
     """
 
     name: str
@@ -180,19 +181,19 @@ class ResourceSlice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpaqueConfiguration:
-    """A driver's own parameters; `parameters` is JSON text."""
+    """Parameters for a driver; `parameters` is JSON text."""
 
     driver: str
     parameters: str = ""
 
 
 Selectors = tuple[str | None, ...]
-"""Expressions, all of which a device must meet; None is a kind of selector that is not known."""
+"""Expressions that a device must all meet; None stands for an unknown kind of selector."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceClass:
-    """A kind of devices; `extended_resource_name` None: it serves its implicit name alone."""
+    """A class of devices; `extended_resource_name` None: it has only its implicit resource name."""
 
     name: str
     selectors: Selectors = ()
@@ -203,10 +204,10 @@ class DeviceClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestDetail:
-    """The devices that an exact request or one alternative wants.
+    """The devices that an exact request, or one alternative of a request, asks for.
 
-    mode: "ExactCount", "All", or a word that is not known. admin_access: None where it is not set.
-    capacity: requested amounts by name; None where the request has no capacities.
+    mode: "ExactCount", "All", or an unknown word. admin_access: None if it is not set. capacity:
+    requested amounts by name; None if the request has no capacities.
     """
 
     name: str
@@ -221,9 +222,9 @@ class RequestDetail:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceRequest:
-    """A request: `exactly` one detail, or the first of several that can be met.
+    """A request: `exactly` one detail, or several alternatives of which the first possible is used.
 
-    With neither it is of a kind that is not known.
+    A request with neither is of an unknown kind.
     """
 
     name: str
@@ -233,7 +234,7 @@ class DeviceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceConstraint:
-    """A constraint across the devices of `requests`; if empty, across all of the claim."""
+    """A constraint across the devices of `requests`; if empty, across all devices of the claim."""
 
     requests: tuple[str, ...] = ()
     match_attribute: str | None = None
@@ -242,7 +243,7 @@ class DeviceConstraint:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimConfiguration:
-    """Configuration for the devices of `requests` (all of the claim where empty)."""
+    """Configuration for the devices of `requests`; if empty, for all devices of the claim."""
 
     requests: tuple[str, ...] = ()
     opaque: OpaqueConfiguration | None = None
@@ -273,7 +274,7 @@ class DeviceId:
 class AllocatedDevice:
     """A device of a claim; `request` is "REQUEST/SUBREQUEST" for an alternative.
 
-    share_id: set where several claims may share the device; `consumed` are then the amounts of its
+    share_id: set if several claims may share the device; then `consumed` has the amounts of its
     capacities, by name.
     """
 
@@ -289,7 +290,7 @@ class AllocatedDevice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllocatedConfiguration:
-    """Configuration that an allocation brings; `source` is "FromClass" or "FromClaim"."""
+    """Configuration in an allocation; `source` is "FromClass" or "FromClaim"."""
 
     source: str
     requests: tuple[str, ...] = ()
@@ -298,7 +299,10 @@ class AllocatedConfiguration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """A claim's devices, in the order of its requests; without a selector, usable on every node."""
+    """A claim's devices, in the order of its requests.
+
+    Without a selector, every node can use the devices.
+    """
 
     devices: tuple[AllocatedDevice, ...] = ()
     config: tuple[AllocatedConfiguration, ...] = ()
@@ -308,7 +312,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Consumer:
-    """An object that may use a claim."""
+    """An object for which a claim is reserved."""
 
     name: str
     uid: str
@@ -329,7 +333,7 @@ class DeviceCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceClaim:
-    """A claim of devices; `allocation` None: nothing is allocated."""
+    """A claim of devices; `allocation` is None if it is not allocated."""
 
     namespace: str
     name: str
@@ -361,10 +365,10 @@ class ResourceClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimChanges:
-    """The changes of a pod's claims by a binding; `claims` and `created` are as they are after it.
+    """The changes of a pod's claims by a binding; `claims` and `created` have the state after it.
 
-    mappings: for each container and extended resource the request of `created` that serves it.
-    waits: whether drivers have to make devices ready before the pod is bound.
+    mappings: for each container and extended resource, the request of `created` that provides it.
+    waits: whether drivers must prepare devices before the pod is bound.
     """
 
     claims: tuple[ResourceClaim, ...] = ()
@@ -375,7 +379,7 @@ class ClaimChanges:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FreedClaims:
-    """Claims to deallocate, "namespace/name", since their pod fits on no node with them."""
+    """Claims to deallocate, "namespace/name", because no node fits their pod with them."""
 
     deallocated: tuple[str, ...] = ()
     deleted: tuple[str, ...] = ()

@@ -18,14 +18,14 @@ Statements = Mapping[str, str]
 
 
 class Mode(Enum):
-    """The kubelet whose behaviour is followed."""
+    """The version of the kubelet whose behaviour is simulated."""
 
     V1_32 = "v1.32"
     V1_27 = "v1.27"
 
 
 def default_hard(mode: Mode) -> Statements:
-    """Return the hard thresholds of a Linux kubelet whose configuration names none.
+    """Return the hard thresholds of a Linux kubelet whose configuration has no hard threshold.
 
     Source: kubernetes pkg/kubelet/eviction/defaults_linux.go; v1.27 has none on image inodes.
     """
@@ -47,16 +47,15 @@ _DEFAULT_HARD: Statements = MappingProxyType({**_DEFAULT_HARD_V1_27, "imagefs.in
 class EvictionConfig:
     """The settings of one node's eviction manager.
 
-    `hard`, `soft`, `soft_grace` and `min_reclaim` map a signal to a text as on the kubelet's
-    command line ("1Gi", "10%", "1m30s"). `enforce_node_allocatable` holds "pods" where the
-    cgroup of all pods is limited, which adds a threshold on allocatable memory.
-    `pressure_transition_ns` is how long a condition outlasts its last observation, and
-    `max_pod_grace_s` the most that a soft eviction grants. `dedicated_imagefs` says that images
-    lie on a file system of their own, `split_containerfs` that writable layers do not lie with
-    them. `local_storage_isolation` enforces limits on ephemeral storage;
-    `allow_overwrite_tgps` (a feature gate of v1.32) lets a soft eviction grant more than the
-    pod's own grace period. `kernel_memcg_notification` lets the kernel notify at once when memory
-    crosses a threshold.
+    hard, soft, soft_grace, min_reclaim: map a signal to a text as on the kubelet's command line
+    ("1Gi", "10%", "1m30s"). enforce_node_allocatable: contains "pods" if the cgroup of all pods has
+    a limit; this adds a threshold on allocatable memory. pressure_transition_ns: how long a
+    condition holds after its last observation. max_pod_grace_s: the longest grace period of a soft
+    eviction. dedicated_imagefs: whether images have a separate file system. split_containerfs:
+    whether writable layers are on another file system than images. local_storage_isolation: whether
+    limits on ephemeral storage are enforced. allow_overwrite_tgps (a feature gate of v1.32):
+    whether a soft eviction may exceed the pod's grace period. kernel_memcg_notification: whether
+    the kernel notifies at once when memory crosses a threshold.
     """
 
     mode: Mode = Mode.V1_32

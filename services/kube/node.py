@@ -1,4 +1,4 @@
-"""Nodes: what the scheduler reads of them.
+"""Nodes: the fields that the scheduler reads.
 
 Source: kubernetes v1.34 api/core/v1/types.go.
 """
@@ -21,7 +21,7 @@ LABEL_REGION_BETA = "failure-domain.beta.kubernetes.io/region"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerImage:
-    """An image that a node holds, under all of its `names`, `size_bytes` large."""
+    """An image on a node, with all of its names."""
 
     names: tuple[str, ...]
     size_bytes: int
@@ -31,8 +31,8 @@ class ContainerImage:
 class Node:
     """A node; `allocatable` by resource name ("cpu" in thousandths of a core, else whole units).
 
-    The codec fills a missing allocatable with the capacity, as an API server's defaulting does.
-    `declared_features` are those that its kubelet supports and that pods may require.
+    The codec replaces a missing allocatable by the capacity, as an API server's defaulting does.
+    `declared_features` are the features of its kubelet that pods may require.
     """
 
     name: str
@@ -50,7 +50,7 @@ class Node:
 
     @property
     def zone_key(self) -> str:
-        """Return region and zone as one key, "" if the node has neither label.
+        """Return region and zone as one key; "" if the node has neither label.
 
         Source: kubernetes v1.34 component-helpers/node/topology/helpers.go, GetZoneKey.
         """

@@ -1,8 +1,8 @@
-"""Pods: what the scheduler, the preemptor and the world read of them.
+"""Pods: the fields that the scheduler, the preemptor and the replay's cluster read.
 
-A PodSpec holds what a controller's template fixes and is interned by the codec, so that pods
-made from one template share one object (`is` decides quickly whether two pods are equivalent).
-What changes with the single pod (the node, the nomination, the times) is in Pod.
+A PodSpec has the fields that a controller's template sets. The codec interns it, so pods made from
+one template share one object, and `is` tells quickly whether two pods are equivalent. Pod has the
+fields that differ between such pods, such as node, nomination and times.
 
 Requests have Kubernetes' units: "cpu" in thousandths of a core, everything else in whole
 units (bytes, pods, devices).
@@ -48,7 +48,7 @@ class PodPhase(Enum):
 # Members by name: Python 3.11 looks them up in their class by calling a function.
 _SUCCEEDED, _FAILED = PodPhase.SUCCEEDED, PodPhase.FAILED
 TERMINAL_PHASES = frozenset({_SUCCEEDED.value, _FAILED.value})
-"""The phases, as messages have them, of pods that have finished and free their nodes."""
+"""The phases (values of status.phase) of pods that have ended and no longer use their nodes."""
 
 
 class PreemptionPolicy(Enum):
@@ -60,7 +60,7 @@ class PreemptionPolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerPort:
-    """A port; `host_port` 0 requests none on the host."""
+    """A port; `host_port` 0 requests no port of the host."""
 
     container_port: int = 0
     host_port: int = 0
@@ -72,9 +72,9 @@ class ContainerPort:
 class Container:
     """A container; `requests` and `limits` by resource name, in Kubernetes' units.
 
-    A name that is absent from `requests` was not requested, which differs from 0.
-    `restart_policy` "Always" on an init container makes it a sidecar. `restart_actions` are those
-    of its restartPolicyRules.
+    A resource that is missing in `requests` is not requested, which differs from a request of 0.
+    `restart_policy` "Always" on an init container makes it a sidecar. `restart_actions` are the
+    actions of its restartPolicyRules.
     """
 
     name: str
@@ -88,7 +88,7 @@ class Container:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreferredSchedulingTerm:
-    """A node preference of `weight` 1 to 100; 0 counts nothing."""
+    """A node preference with a `weight` from 1 to 100; 0 has no effect."""
 
     weight: int = 0
     term: NodeSelectorTerm = field(default_factory=NodeSelectorTerm)
@@ -104,10 +104,10 @@ class NodeAffinity:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodClaim:
-    """A claim for devices under the pod's own name for it.
+    """A claim for devices, by its name within the pod's spec.
 
-    The ResourceClaim is `claim_name`, or is made of a template (`from_template`), and then the
-    pod's status says which it is. Neither: a kind of claim that is not known.
+    The ResourceClaim is `claim_name`, or is created from a template (`from_template`); then the
+    pod's status has its name. With neither, the claim is of an unknown kind.
     """
 
     name: str
@@ -117,12 +117,11 @@ class PodClaim:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class PodSpec:
-    """The spec of a pod; compared by identity, since the codec interns it.
+    """The spec of a pod; compared by identity, because the codec interns it.
 
-    `resources` are pod-level requests, None if the pod has none.
-    `node_selector` is a mapping of labels that a node must have. `volumes` are those that a
-    scheduler's plugin reads.
-    `termination_grace_period_s` is None if the pod does not set it (30 s then).
+    `resources` are pod-level requests, None if the pod has none. `node_selector` has the labels
+    that a node must have. `volumes` has only the volumes that a scheduler's plugin reads.
+    `termination_grace_period_s` is None if the pod does not set it; the default is 30 s.
     """
 
     containers: tuple[Container, ...] = ()
@@ -148,7 +147,7 @@ class PodSpec:
 
     @property
     def has_pod_affinity(self) -> bool:
-        """Return whether it has any term of pod affinity or anti-affinity."""
+        """Return whether the spec has any term of pod affinity or anti-affinity."""
         near, away = self.pod_affinity, self.pod_anti_affinity
         return (near is not None and bool(near.required or near.preferred)) or (
             away is not None and bool(away.required or away.preferred)
@@ -168,7 +167,7 @@ class Condition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerReference:
-    """An owner of an object; `controller` marks the one that manages it."""
+    """An owner of an object; `controller` is set for the owner that manages the object."""
 
     kind: str
     name: str
@@ -179,11 +178,10 @@ class OwnerReference:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContainerResources:
-    """A container's resources by its status, which differ from its spec after a resize in place.
+    """A container's resources in its status; they differ from the spec during a resize in place.
 
-    `name` is "" for the resources of the pod as a whole. `actual` are the requests in force, and
-    `allocated` those that the node has admitted; amounts by resource name as in a Container, sorted
-    by name.
+    `name` is "" for pod-level resources. `actual` has the requests in force, `allocated` the
+    requests that the node has admitted: amounts by resource name as in a Container, sorted by name.
     """
 
     name: str
@@ -195,12 +193,11 @@ class ContainerResources:
 class Pod:
     """A pod as the API server holds it; times in ns since the Unix epoch.
 
-    `container_resources` are those of containers and sidecars whose status has resources, and
-    `pod_resources` those of the pod as a whole, None where its status has none.
-    `claim_names` are the ResourceClaims made for the pod, by the pod's names for them; None for one
-    that is not needed.
-    `start_time_ns` is status.startTime and None before the kubelet has seen the pod.
-    `deletion_ns` is metadata.deletionTimestamp (request plus grace) and None unless terminating.
+    container_resources: of containers and sidecars whose status has resources. pod_resources: the
+    pod-level resources in the status, None if it has none. claim_names: the ResourceClaims created
+    for the pod, by their names in the spec; None for a claim that is not needed. start_time_ns:
+    status.startTime, None before the kubelet has seen the pod. deletion_ns:
+    metadata.deletionTimestamp (time of the request plus grace period), None unless terminating.
     """
 
     uid: str
@@ -234,12 +231,12 @@ class Pod:
 
     @property
     def reports_resources(self) -> bool:
-        """Return whether its status has resources, of a container or of the pod as a whole."""
+        """Return whether the status has resources, of a container or pod-level ones."""
         return bool(self.container_resources) or self.pod_resources is not None
 
     @property
     def is_terminal(self) -> bool:
-        """Return whether the pod has finished and frees its node."""
+        """Return whether the pod has ended and no longer uses its node."""
         return self.phase is _SUCCEEDED or self.phase is _FAILED
 
     @property
@@ -248,13 +245,13 @@ class Pod:
         return self.deletion_ns is not None
 
     def condition(self, type_: str) -> Condition | None:
-        """Return the condition of that type, or None."""
+        """Return the condition with this type; None if there is none."""
         return next((condition for condition in self.conditions if condition.type == type_), None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PriorityClass:
-    """A name for a priority `value`; one at most is the global default."""
+    """A named priority `value`; at most one class is the global default."""
 
     name: str
     value: int

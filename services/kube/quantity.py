@@ -1,9 +1,9 @@
 """Quantities ("500m", "128Mi") as Kubernetes writes them.
 
-A quantity is an integer count of 1e-9 units plus the format it was written in, which only printing
-needs. Anything finer than 1e-9 rounds away from zero, as upstream's parser does. Numbers saturate
-at 64 bits, as upstream's Value and MilliValue do since kubernetes#141305 (2026); up to v1.36 they
-were 0 or wrapped around.
+A quantity is an integer count of 1e-9 units, and the format in which it was written, for printing.
+Fractions finer than 1e-9 are rounded away from zero, as by upstream's parser. Numbers saturate at
+64 bits, as in upstream's Value and MilliValue since kubernetes#141305 (2026); up to v1.36, upstream
+returned 0 or wrapped around.
 
 Source: kubernetes v1.34 apimachinery pkg/api/resource, quantity.go and suffix.go; of that change
 math.go, positiveScaleInt64.
@@ -19,10 +19,10 @@ from functools import lru_cache
 NANO = 1_000_000_000
 INT64_MAX = 2**63 - 1
 AMOUNT_MAX = 2**56 - 1
-"""What a scheduler counts at most of a resource, of a node or a pod: 72 PB, or 72 * 10^12 cores.
+"""The largest amount of a resource that a scheduler counts: 72 PB, or 72 * 10^12 cores.
 
-A larger amount counts as this one, so that neither a score (100 * amount) nor a sum can exceed 64
-bits. Upstream's scores wrap around there.
+A larger amount of a node or a pod counts as this one, so that neither a score (100 * amount) nor a
+sum can exceed 64 bits. Upstream's scores wrap around there.
 """
 
 _LENGTH_MAX = 1000
@@ -77,9 +77,9 @@ class Quantity:
 
 @lru_cache(maxsize=65536)
 def parse(text: str) -> Quantity:
-    """Read a quantity as an API server does.
+    """Parse a quantity as an API server does.
 
-    Raises QuantityError, naming the text, where it is not a quantity.
+    Raises QuantityError, with the text, if it is not a quantity.
     """
     if len(text) > _LENGTH_MAX:
         raise QuantityError(f"{text[:20]!r}... is not a quantity: it is too long")
@@ -98,12 +98,12 @@ def parse(text: str) -> Quantity:
 
 
 def milli(text: str) -> int:
-    """Return the text's value in thousandths, as CPU requests count."""
+    """Return the text's value in thousandths, the unit of CPU requests."""
     return parse(text).milli_value()
 
 
 def value(text: str) -> int:
-    """Return the text's value in whole units, as bytes and pods count."""
+    """Return the text's value in whole units, such as bytes or pods."""
     return parse(text).value()
 
 
@@ -116,7 +116,7 @@ def is_same_amount(one: str, other: str) -> bool:
 
 
 def saturated(number: int) -> int:
-    """Return the number, or the nearest one that 64 bits hold."""
+    """Return the number, or the nearest one that fits into 64 bits."""
     return max(-INT64_MAX - 1, min(number, INT64_MAX))
 
 
@@ -133,7 +133,7 @@ def _scale(suffix: str, text: str) -> tuple[int, int, Format]:
 
 
 def _exponent(number: int, text: str) -> int:
-    """Return the exponent, or one beyond which the digits of a text make no difference."""
+    """Return the exponent, limited to a value beyond which a text's digits make no difference."""
     if number not in _EXPONENTS:
         raise QuantityError(f"{text!r} is not a quantity: its exponent is out of range")
     return max(-_EXPONENT_MAX, min(number, _EXPONENT_MAX))

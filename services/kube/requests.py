@@ -1,17 +1,18 @@
 """Computes the requests of a pod: amounts of resources, and host ports.
 
-Containers add up; an init container counts alone beside the sidecars started before it, and a
-sidecar continues beside everything after it. Requests of the pod as a whole replace these sums, and
-the overhead is added. While containers are resized in place, each counts with the highest of what
-its spec requests, what the node has allocated and what is in force; where the resize is infeasible
-on its node, what the spec requests does not count. Since v1.36 the same holds for the requests of
-the pod as a whole. (A kubelet's eviction ranks pods by another
-rule, services/eviction/core/pod.py.)
+The requests of containers are summed. An init container runs alone, beside only the sidecars
+started before it, and a sidecar runs beside everything after it; the pod requests the highest of
+these sums. Pod-level requests replace the sums, and the overhead is added.
+
+During a resize in place, a container counts with the highest of three amounts: the request in its
+spec, the amount allocated by the node, and the amount in force. If the resize is infeasible on the
+node, the request in the spec does not count. Since v1.36, the same holds for pod-level requests.
+(A kubelet's eviction ranks pods by another rule, services/eviction/core/pod.py.)
 
 A host port is an address, a protocol and a number. Only "" and "0.0.0.0" stand for every address;
-"::" is an address like any other. Upstream keeps a set, so that a deleted pod frees its port even
-where another pod holds the same one; here holders are counted, which differs only where pods were
-placed past the filter.
+"::" is an address like any other. Upstream keeps a set of ports, so a deleted pod frees its port
+even if another pod holds the same port. Here, the holders of a port are counted; this differs only
+if pods were placed without the filter.
 
 Source: kubernetes v1.34 component-helpers/resource/helpers.go, PodRequests,
 AggregateContainerRequests, determineContainerReqs, IsPodResizeInfeasible and
@@ -45,8 +46,8 @@ def pod_requests(
 ) -> dict[str, int]:
     """Return the totals by resource, "cpu" in thousandths of a core, else whole units.
 
-    No total is above AMOUNT_MAX. `defaults` stand for what a container leaves out, which differs
-    from a request of 0. Without `pod_level` the requests of the pod as a whole are left out.
+    No total exceeds AMOUNT_MAX. `defaults` has the amounts for resources that a container does not
+    request; a request of 0 counts as 0. Without `pod_level`, pod-level requests are ignored.
     """
     total = _container_requests(spec, defaults)
     if pod_level and spec.resources:
@@ -56,7 +57,7 @@ def pod_requests(
 
 
 def pod_level_requests(spec: PodSpec) -> dict[str, int]:
-    """Return the requests of the pod as a whole, of the resources that can have any."""
+    """Return the pod-level requests of the resources that support them."""
     return {
         name: amount
         for name, amount in (spec.resources or NO_RESOURCES).items()
@@ -65,7 +66,7 @@ def pod_level_requests(spec: PodSpec) -> dict[str, int]:
 
 
 def scaled_down(before: Mapping[str, int], after: Mapping[str, int]) -> bool:
-    """Return whether a pod requests less of anything than it did.
+    """Return whether a pod requests less of any resource than before.
 
     Source: kubernetes v1.34 pkg/scheduler/framework/events.go, extractPodScaleDown.
     """
@@ -93,8 +94,8 @@ def total_of_containers(
 ) -> dict[str, _A]:
     """Return the sum of the requests, or of the limits, of a pod's containers, by resource.
 
-    `init_containers` are whether each is a sidecar, and its amounts; `plus` and `highest` are those
-    of two amounts.
+    `init_containers` has (whether it is a sidecar, its amounts) for each init container. `plus` and
+    `highest` return the sum and the maximum of two amounts.
     """
     total: dict[str, _A] = {}
     for amounts in containers:
@@ -131,7 +132,7 @@ def _with(defaults: Mapping[str, int], requests: Mapping[str, int]) -> Mapping[s
 
 
 def requested_names(spec: PodSpec) -> Iterator[str]:
-    """Yield the names of the resources that a pod of that spec may request, some repeatedly."""
+    """Yield the names of resources that a pod with this spec may request, some repeatedly."""
     for container in (*spec.containers, *spec.init_containers):
         yield from container.requests
     yield from spec.overhead
@@ -146,12 +147,12 @@ def names_in_force(resources: Iterable[ContainerResources]) -> Iterator[str]:
 
 
 def is_counted(name: str) -> bool:
-    """Return whether the scheduler keeps account of the resource."""
+    """Return whether the scheduler accounts for the resource."""
     return name in _NAMED or is_scalar(name)
 
 
 def is_scalar(name: str) -> bool:
-    """Return whether the resource is extended, of huge pages, or an attachable volume's.
+    """Return whether the resource is extended, or counts huge pages or attachable volumes.
 
     Source: kubernetes v1.34 pkg/scheduler/util/utils.go, IsScalarResourceName.
     """
@@ -161,7 +162,7 @@ def is_scalar(name: str) -> bool:
 
 
 def is_extended(name: str) -> bool:
-    """Return whether the resource is not one of Kubernetes' own, such as a vendor's devices.
+    """Return whether the resource is not defined by Kubernetes, such as a vendor's devices.
 
     Source: kubernetes v1.34 pkg/apis/core/v1/helper/helpers.go, IsExtendedResourceName.
     """
@@ -174,7 +175,7 @@ def is_sidecar(container: Container) -> bool:
 
 
 def is_resize_infeasible(pod: Pod) -> bool:
-    """Return whether the kubelet has found the pod's resize impossible on its node."""
+    """Return whether the kubelet has reported the pod's resize as infeasible on its node."""
     pending = pod.condition(_RESIZE_PENDING) if pod.conditions else None
     return pending is not None and pending.reason == _INFEASIBLE
 
@@ -196,9 +197,9 @@ def requests_in_force(pod: Pod) -> dict[str, int]:
 
 
 def spec_in_force(pod: Pod, *, pod_level: bool = False) -> PodSpec:
-    """Return the pod's spec with the requests that its containers and sidecars count with.
+    """Return the pod's spec with the requests of containers and sidecars that count now.
 
-    With `pod_level` so do the requests of the pod as a whole, of the resources that its spec names.
+    With `pod_level`, also with the pod-level requests that count, of the resources in its spec.
     Source: kubernetes v1.36 component-helpers/resource/helpers.go, PodRequests,
     determineEffectiveRequests.
     """
@@ -218,7 +219,7 @@ def spec_in_force(pod: Pod, *, pod_level: bool = False) -> PodSpec:
 
 
 def _pod_level_in_force(pod: Pod) -> Mapping[str, int] | None:
-    """Return the pod-level requests; one that the status does not name is 0 after a refusal."""
+    """Return the pod-level requests; after a refusal, a resource missing in the status is 0."""
     requested, status = pod.spec.resources, pod.pod_resources
     if requested is None or status is None:
         return requested
@@ -264,7 +265,7 @@ def host_ports(spec: PodSpec) -> tuple[HostPort, ...]:
 
 
 def conflicts(ports: Iterable[HostPort], held: Mapping[HostPort, int]) -> bool:
-    """Return whether one of the `ports` is held already."""
+    """Return whether one of the `ports` is already held."""
     return any(_is_held(port, held) for port in ports)
 
 

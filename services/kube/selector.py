@@ -1,8 +1,7 @@
-"""Selectors, pod affinity terms and topology spread constraints, and what each matches.
+"""Selectors, pod affinity terms and topology spread constraints, and how they match.
 
-A selector is a conjunction of requirements. A label selector that is absent (None) matches nothing
-and an empty one everything; a node selector is a disjunction of terms, and an empty term matches
-nothing.
+A label selector is a conjunction of requirements; an absent one (None) matches nothing, an empty
+one matches everything. A node selector is a disjunction of terms; an empty term matches nothing.
 
 Source: kubernetes v1.34 apimachinery pkg/labels/selector.go, Requirement.Matches;
 component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go; api/core/v1/types.go, PodAffinity,
@@ -20,7 +19,7 @@ from typing import Generic, TypeVar
 _K = TypeVar("_K", bound=Hashable)
 _Label = tuple[str, str | None]
 
-_INT64 = re.compile(r"[+-]?[0-9]{1,4000}")  # int() reads no more digits than 4,300
+_INT64 = re.compile(r"[+-]?[0-9]{1,4000}")  # int() accepts at most 4,300 digits
 _INT64_LIMIT = 2**63
 
 
@@ -39,7 +38,7 @@ class Operator(Enum):
 class Requirement:
     """One condition on the label `key`.
 
-    `values` is empty for Exists and DoesNotExist and holds one integer's text for Gt and Lt.
+    `values` is empty for Exists and DoesNotExist, and has the text of one integer for Gt and Lt.
     """
 
     key: str = ""
@@ -47,7 +46,7 @@ class Requirement:
     values: tuple[str, ...] = ()
 
     def matches(self, labels: Mapping[str, str]) -> bool:
-        """Return whether `labels` meet the requirement; NotIn is met by an absent key."""
+        """Return whether `labels` meet the requirement; a missing key meets NotIn."""
         actual = labels.get(self.key)
         match self.operator:
             case Operator.IN:
@@ -72,7 +71,7 @@ class Requirement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LabelSelector:
-    """All of `requirements`; none matches everything."""
+    """A conjunction of `requirements`; without requirements, it matches everything."""
 
     requirements: tuple[Requirement, ...] = ()
 
@@ -82,10 +81,11 @@ class LabelSelector:
 
 
 class LabelSelectors(Generic[_K]):
-    """Label selectors by key, of which labels are compared with those that may match.
+    """Label selectors by key, indexed so that labels are compared only with possible matches.
 
-    Each is filed under labels of which one must be there: all values that its first In takes, else
-    a label's name alone, else (it takes what has no label at all) nothing.
+    Each selector is indexed by labels of which a match must have one: all values of its first In
+    requirement, or else a required label with any value. A selector without such labels is compared
+    with all labels.
     """
 
     _filed: dict[_Label, dict[_K, LabelSelector]]
@@ -100,7 +100,7 @@ class LabelSelectors(Generic[_K]):
         self._next = 0
 
     def put(self, key: _K, selector: LabelSelector | None) -> None:
-        """Add a selector or replace it in its place; None matches nothing."""
+        """Add a selector, or replace it without changing its place; None matches nothing."""
         number = self._numbers.get(key)
         self.remove(key)
         if number is None:
@@ -122,7 +122,7 @@ class LabelSelectors(Generic[_K]):
                 del self._filed[label]
 
     def matching(self, labels: Mapping[str, str]) -> list[_K]:
-        """Return the keys of the selectors that match, in the order in which they came."""
+        """Return the keys of the matching selectors, in the order in which they were added."""
         matching = [
             key
             for label in (_ANY, *_each(labels))
@@ -142,7 +142,7 @@ def _each(labels: Mapping[str, str]) -> Iterable[_Label]:
 
 
 def _needed(selector: LabelSelector) -> tuple[_Label, ...]:
-    """Return labels of which whatever the selector matches has one; the second is any value."""
+    """Return labels of which every match has at least one; a value of None means any value."""
     for requirement in selector.requirements:
         if requirement.operator is Operator.IN:
             return tuple((requirement.key, value) for value in dict.fromkeys(requirement.values))
@@ -160,7 +160,7 @@ class NodeSelectorTerm:
     match_fields: tuple[Requirement, ...] = ()
 
     def matches(self, labels: Mapping[str, str], node_name: str) -> bool:
-        """Return whether a node meets every condition; a term without any matches nothing."""
+        """Return whether a node meets every condition; a term without conditions matches none."""
         if not self.match_expressions and not self.match_fields:
             return False
         fields = {"metadata.name": node_name}
@@ -171,7 +171,7 @@ class NodeSelectorTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSelector:
-    """Any of `terms`; none matches nothing."""
+    """A disjunction of `terms`; without terms, it matches nothing."""
 
     terms: tuple[NodeSelectorTerm, ...] = ()
 
@@ -181,7 +181,7 @@ class NodeSelector:
 
 
 def as_int64(text: str) -> int | None:
-    """Return the decimal int64 that `text` holds, or None if it holds none."""
+    """Parse a decimal int64; return None for any other text."""
     if not _INT64.fullmatch(text):
         return None
     number = int(text)
@@ -190,12 +190,12 @@ def as_int64(text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodAffinityTerm:
-    """Pods by label and namespace, in one kind of topology domain.
+    """A term that selects pods by label and namespace, for one topology key.
 
-    `selector` None matches no pod. Namespaces are `namespaces` united with those that
-    `namespace_selector` picks (None picks none, an empty one all); the pod's own is meant where
-    both are absent. The values of the pod's own labels named by `match_label_keys` must be
-    shared, those of `mismatch_label_keys` not.
+    `selector` None matches no pod. The term applies to `namespaces` and the namespaces that
+    `namespace_selector` matches (None matches none, an empty one all); if both are absent, to the
+    namespace of the term's pod. Selected pods must have the same values as the term's pod for the
+    labels `match_label_keys`, and other values for `mismatch_label_keys`.
     """
 
     topology_key: str
@@ -206,10 +206,10 @@ class PodAffinityTerm:
     mismatch_label_keys: tuple[str, ...] = ()
 
     def keyed(self, labels: Mapping[str, str]) -> PodAffinityTerm:
-        """Return the term of a pod with `labels`, its label keys merged into the selector.
+        """Return the term of a pod with `labels`, with its label keys merged into the selector.
 
-        Merging once more changes nothing that the selector matches. Keys that the pod lacks are
-        ignored, and a selector that is absent stays so.
+        Merging a second time does not change the matches. Keys that the pod does not have are
+        ignored, and an absent selector stays absent.
         Source: kubernetes v1.34 pkg/registry/core/pod/strategy.go,
         applyMatchLabelKeysAndMismatchLabelKeys (an API server does it on admission).
         """
@@ -230,7 +230,7 @@ class PodAffinityTerm:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WeightedPodAffinityTerm:
-    """A preference of `weight` 1 to 100."""
+    """A preference with a `weight` from 1 to 100."""
 
     weight: int
     term: PodAffinityTerm
@@ -252,7 +252,7 @@ class UnsatisfiableAction(Enum):
 
 
 class NodeInclusionPolicy(Enum):
-    """Whether a spread constraint counts the nodes that the pod could not use anyway."""
+    """Whether a spread constraint counts nodes that the pod cannot use anyway."""
 
     HONOR = "Honor"
     IGNORE = "Ignore"
@@ -260,11 +260,11 @@ class NodeInclusionPolicy(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopologySpreadConstraint:
-    """A bound on the difference between a domain and the emptiest one.
+    """A bound on the difference between the pod counts of a domain and of the emptiest domain.
 
-    `selector` picks the pods that are counted; None matches none. With fewer domains than
-    `min_domains` the emptiest counts as 0. Counted pods must share the values of the pod's own
-    labels named by `match_label_keys`.
+    `selector` selects the counted pods; None matches none. With fewer domains than `min_domains`,
+    the smallest count is taken as 0. Counted pods must have the same values as the constraint's pod
+    for the labels `match_label_keys`.
     """
 
     max_skew: int
@@ -277,9 +277,9 @@ class TopologySpreadConstraint:
     match_label_keys: tuple[str, ...] = ()
 
     def selector_for(self, labels: Mapping[str, str]) -> LabelSelector | None:
-        """Return the selector for a pod with `labels`: theirs of `match_label_keys` are shared.
+        """Return the selector for a pod with `labels`, with `match_label_keys` merged into it.
 
-        Keys that the pod lacks are ignored.
+        Keys that the pod does not have are ignored.
         Source: kubernetes v1.34 plugins/podtopologyspread/common.go, mergeLabelSetWithSelector.
         """
         shared = tuple(

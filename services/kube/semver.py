@@ -1,4 +1,4 @@
-"""Semantic versions 2.0.0, as attributes of devices have them.
+"""Semantic versions 2.0.0, as in attributes of devices.
 
 Source: github.com/blang/semver v4, Parse and Compare, which Kubernetes uses; of Kubernetes v1.36
 apiserver/pkg/cel/library/semverlib.go, normalizeAndParse.
@@ -25,7 +25,7 @@ class SemverError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Semver:
-    """A version; `pre` are the identifiers of a pre-release. Build metadata takes no part."""
+    """A version; `pre` has the identifiers of a pre-release. Build metadata is ignored."""
 
     major: int
     minor: int
@@ -34,7 +34,7 @@ class Semver:
 
     @property
     def order(self) -> tuple[object, ...]:
-        """Return the key by which versions sort: a pre-release comes before its release."""
+        """Return the sort key of the version; a pre-release comes before its release."""
         identifiers = tuple(
             (0, int(part), "") if part.isdigit() else (1, 0, part) for part in self.pre
         )
@@ -47,7 +47,7 @@ class Semver:
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Semver:
-    """Read a version. Raises SemverError."""
+    """Parse a version. Raises SemverError."""
     match = _VERSION.fullmatch(text)
     if match is None:
         raise SemverError(f"{text!r} is not a semantic version, such as 1.2.3")
@@ -61,7 +61,7 @@ def parse(text: str) -> Semver:
 
 
 def parse_normalized(text: str) -> Semver:
-    """Read a version that may begin with "v", lack parts, or have leading zeros in them."""
+    """Parse a version that may begin with "v", lack parts, or have parts with leading zeros."""
     parts = text.removeprefix("v").split(".", _PARTS - 1)
     parts = [_without_zeros(part) for part in parts]
     if len(parts) < _PARTS:

@@ -1,6 +1,6 @@
-"""Persistent volumes, claims, classes and the objects that CSI drivers publish.
+"""Persistent volumes, claims, storage classes and the objects that CSI drivers publish.
 
-Sizes are bytes; None if they are not set.
+Sizes are in bytes; None if they are not set.
 
 Source: kubernetes v1.34 api/core/v1/types.go and api/storage/v1/types.go.
 """
@@ -19,9 +19,9 @@ from services.kube.volumes import DiskSource
 CLASS_ANNOTATION_BETA = "volume.beta.kubernetes.io/storage-class"
 NO_PROVISIONER = "kubernetes.io/no-provisioner"
 TOPOLOGY_LABELS = (LABEL_ZONE_BETA, LABEL_REGION_BETA, LABEL_ZONE, LABEL_REGION)
-"""The labels that say where a volume or a node is."""
+"""The labels for zone and region of a volume or a node."""
 ZONE_DELIMITER = "__"
-"""Separates the zones of a volume that is in several."""
+"""Separates the zones in the label of a volume that is in several zones."""
 
 
 class VolumeMode(Enum):
@@ -60,7 +60,7 @@ class BindingMode(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClaimRef:
-    """The claim that a volume belongs to; `uid` "" matches any."""
+    """The claim that a volume is bound to; `uid` "" matches any UID."""
 
     namespace: str
     name: str
@@ -69,10 +69,10 @@ class ClaimRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistentVolume:
-    """A volume; `node_affinity` None means that every node reaches it.
+    """A volume; `node_affinity` None means that every node can use it.
 
-    `source` is None for those that no plugin reads (a node's disk or path). `deletion_ns` is
-    None unless it is being deleted.
+    `source` is None for a source that no plugin reads (a node's disk or path). `deletion_ns` is
+    None unless the volume is being deleted.
     """
 
     name: str
@@ -93,7 +93,7 @@ class PersistentVolume:
 
     @property
     def zones(self) -> list[tuple[str, frozenset[str]]]:
-        """Return the places by label; a label that names an empty place is ignored.
+        """Return the zones and regions by label; a label with an empty value is ignored.
 
         Source: kubernetes v1.34 plugins/volumezone/volume_zone.go, getPVTopologies;
         cloud-provider/volume/helpers/zones.go, LabelZonesToSet.
@@ -109,9 +109,9 @@ class PersistentVolume:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PersistentVolumeClaim:
-    """A claim; `storage_class_name` None means the default class, "" none.
+    """A claim; `storage_class_name` None means the default class, "" no class.
 
-    `selector` None admits every volume. `deletion_ns` is None unless it is being deleted.
+    `selector` None matches every volume. `deletion_ns` is None unless the claim is being deleted.
     """
 
     namespace: str
@@ -138,7 +138,7 @@ class PersistentVolumeClaim:
 
     @property
     def class_name(self) -> str:
-        """Return the class that is requested, the old annotation first; "" if none.
+        """Return the requested class, from the beta annotation or the spec; "" if there is none.
 
         Source: kubernetes v1.34 component-helpers/storage/volume/helpers.go,
         GetPersistentVolumeClaimClass.
@@ -155,12 +155,12 @@ class TopologyRequirement:
 
 
 TopologyTerm = tuple[TopologyRequirement, ...]
-"""Requirements that a node must all meet."""
+"""A conjunction of requirements on a node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StorageClass:
-    """A class of volumes; without `allowed_topologies` they can be made everywhere."""
+    """A storage class; without `allowed_topologies`, volumes can be provisioned everywhere."""
 
     name: str
     provisioner: str = ""
@@ -173,7 +173,7 @@ class StorageClass:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsiNodeDriver:
-    """A driver on a node; `allocatable_count` None bounds nothing."""
+    """A driver on a node; `allocatable_count` None means no limit."""
 
     name: str
     node_id: str = ""
@@ -183,7 +183,7 @@ class CsiNodeDriver:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsiNode:
-    """A node's drivers; `name` is the node's. An annotation names migrated plugins."""
+    """A node's drivers; `name` is the node's name. An annotation lists migrated plugins."""
 
     name: str
     annotations: Mapping[str, str] = field(default_factory=lambda: EMPTY)
@@ -192,7 +192,7 @@ class CsiNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VolumeAttachment:
-    """A volume that `attacher` attaches to a node: a persistent one by name, or an inline one."""
+    """A persistent volume, by name, or an inline volume that `attacher` attaches to a node."""
 
     name: str
     attacher: str = ""
@@ -204,7 +204,7 @@ class VolumeAttachment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsiDriver:
-    """A driver; `storage_capacity` says that scheduling reads its capacities."""
+    """A driver; `storage_capacity`: whether scheduling considers its CSIStorageCapacity objects."""
 
     name: str
     attach_required: bool = True

@@ -1,7 +1,6 @@
 """Taints and tolerations.
 
-Source: kubernetes v1.34 api/core/v1/toleration.go, ToleratesTaint; the keys are those of
-well_known_taints.go.
+Source: kubernetes v1.34 api/core/v1/toleration.go, ToleratesTaint; well_known_taints.go (keys).
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ DISK_PRESSURE = "node.kubernetes.io/disk-pressure"
 PID_PRESSURE = "node.kubernetes.io/pid-pressure"
 
 UNSERVED_OPERATORS = frozenset({"Gt", "Lt"})
-"""The operators of tolerations that compare numbers, which tolerate no taint by default.
+"""Operators of tolerations that compare numbers; with the default gates, they tolerate no taint.
 
 Source: kubernetes v1.35 pkg/features, TaintTolerationComparisonOperators (alpha, off).
 """
@@ -36,7 +35,7 @@ class TaintEffect(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Taint:
-    """A node's mark; `time_added_ns` is when the node got it, None if unknown."""
+    """A taint of a node; `time_added_ns` is when it was added, None if unknown."""
 
     key: str
     effect: TaintEffect
@@ -49,16 +48,16 @@ class Taint:
 
 
 CORDON = Taint(key=UNSCHEDULABLE, effect=TaintEffect.NO_SCHEDULE)
-"""The taint of a cordoned node, which the scheduler assumes wherever spec.unschedulable is set."""
+"""The taint of a cordoned node; the scheduler assumes it if spec.unschedulable is set."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toleration:
     """A toleration of a pod.
 
-    An empty `key` with operator "Exists" means every taint; an empty operator means "Equal"; one of
-    UNSERVED_OPERATORS tolerates nothing. `effect` None means every effect. `seconds` bounds how
-    long a NoExecute taint is tolerated (None: for ever).
+    An empty `key` with the operator "Exists" matches every taint. An empty operator means "Equal";
+    operators in UNSERVED_OPERATORS match nothing. `effect` None means every effect. `seconds`
+    limits how long a NoExecute taint is tolerated (None: forever).
     """
 
     key: str = ""
@@ -68,7 +67,7 @@ class Toleration:
     seconds: int | None = None
 
     def tolerates(self, taint: Taint) -> bool:
-        """Return whether the toleration covers `taint`; with Equal, an empty key covers any key."""
+        """Return whether the toleration matches `taint`; an empty key matches any key."""
         if self.effect is not None and self.effect is not taint.effect:
             return False
         if self.key and self.key != taint.key:
@@ -84,5 +83,5 @@ def repels(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
 
 
 def tolerated(taint: Taint, tolerations: Iterable[Toleration]) -> bool:
-    """Return whether one of `tolerations` covers `taint`."""
+    """Return whether one of `tolerations` matches `taint`."""
     return any(toleration.tolerates(taint) for toleration in tolerations)

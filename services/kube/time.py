@@ -1,4 +1,4 @@
-"""Units of time in ns, and durations ("1m30s") as Go reads and writes them.
+"""Units of time in ns, and durations ("1m30s") in Go's notation.
 
 Source: Go's time package, ParseDuration and Duration.String.
 """
@@ -23,17 +23,17 @@ UNITS_NS = {
     "m": MINUTE_NS,
     "h": HOUR_NS,
 }
-"""Go's units; the second and the third one are the micro sign and the Greek letter."""
+"""Go's units; microseconds may be written with the micro sign or the Greek letter mu."""
 _PART = re.compile(r"([0-9]*)(?:(\.)([0-9]*))?([^0-9.]*)")
 _DURATION_NS_MAX = 2**63 - 1
 
 
 class DurationError(ValueError):
-    """A text that is not a duration; the message is Go's."""
+    """A text is not a duration; the message is the same as Go's."""
 
 
 def parse_duration_ns(text: str) -> int:
-    """Return the duration in ns; raise DurationError with Go's text for any other text."""
+    """Parse a duration and return it in ns. Raises DurationError with Go's message."""
     body = text[1:] if text[:1] in {"-", "+"} else text
     if body == "0":
         return 0
@@ -75,7 +75,7 @@ def _part_ns(part: re.Match[str], text: str) -> int:
     if unit not in UNITS_NS:
         raise DurationError(f"time: unknown unit {_quoted(unit)} in duration {_quoted(text)}")
     digits = fraction or ""
-    # Go truncates a float product here, so that "0.3ns" style fractions round as its do.
+    # As Go does, truncate the product of floats; exact arithmetic would round differently.
     fraction_ns = int(int(digits or "0") * (UNITS_NS[unit] / 10 ** len(digits)))
     return int(whole or "0") * UNITS_NS[unit] + fraction_ns
 

@@ -1,8 +1,9 @@
-"""Values of which a replay makes several per pod: frozen for the type checker only, and made fast.
+"""Values that are fast to create, and frozen only for the type checker.
 
-Pods are such values, and the steps that the scheduler sends its queue. A frozen dataclass sets each
-field by a call when one is made, which takes two to three times as long as a plain one. Here only
-the type checker refuses a change.
+They are used for values that a replay creates for every pod, such as pods and the operations that
+the scheduler sends to its queue. Creating an instance of a frozen dataclass takes two to three
+times as long as of a plain one, because it sets each field by a call. Here, only the type checker
+prevents changes.
 """
 
 from __future__ import annotations
@@ -16,5 +17,5 @@ _T = TypeVar("_T")
 
 @dataclass_transform(frozen_default=True, field_specifiers=(field,))
 def value(*, kw_only: bool = False) -> Callable[[type[_T]], type[_T]]:
-    """Make a class of values: a dataclass with slots, equal and hashed by its fields."""
+    """Return a decorator for a dataclass with slots, compared and hashed by its fields."""
     return dataclass(slots=True, unsafe_hash=True, kw_only=kw_only)

@@ -1,6 +1,6 @@
 """Volumes of pods and of persistent volumes: the sources that scheduling reads.
 
-Sources that no plugin looks at (emptyDir, config maps, host paths and so on) have no value here.
+Sources that no plugin reads (emptyDir, config maps, host paths and so on) have no class here.
 
 Source: kubernetes v1.34 api/core/v1/types.go, VolumeSource and PersistentVolumeSource.
 """
@@ -21,14 +21,14 @@ class ClaimSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EphemeralSource:
-    """A claim made for this pod, named after pod and volume; `storage_class_name` as in a claim."""
+    """A claim created for a pod, named after pod and volume; storage_class_name as in a claim."""
 
     storage_class_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CsiSource:
-    """A CSI driver's volume; a volume inline in a pod has no handle."""
+    """A volume of a CSI driver; an inline volume of a pod has no handle."""
 
     driver: str
     volume_handle: str = ""
@@ -37,7 +37,7 @@ class CsiSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GcePersistentDisk:
-    """A Google persistent disk; readers may share it."""
+    """A Google persistent disk; pods may share it if all of them only read."""
 
     pd_name: str
     read_only: bool = False
@@ -46,7 +46,7 @@ class GcePersistentDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwsElasticBlockStore:
-    """An AWS disk, which even readers do not share."""
+    """An AWS disk; pods cannot share it, even if they only read."""
 
     volume_id: str
     read_only: bool = False
@@ -55,7 +55,7 @@ class AwsElasticBlockStore:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IscsiDisk:
-    """An iSCSI disk; two are one where the `iqn` is the same."""
+    """An iSCSI disk; two are the same disk if the `iqn` is equal."""
 
     target_portal: str
     iqn: str
@@ -65,9 +65,9 @@ class IscsiDisk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RbdImage:
-    """A Ceph block device; two are one where they share a monitor, the pool and the image.
+    """A Ceph block device; two are the same if they share a monitor, the pool and the image.
 
-    `pool` is as it was written; an API server makes "rbd" of none.
+    `pool` is not defaulted here; an API server sets "rbd" if it is absent.
     """
 
     monitors: tuple[str, ...]
@@ -130,7 +130,7 @@ DiskSource = (
     | VsphereDisk
     | PortworxVolume
 )
-"""What a volume of a pod and a persistent volume may both be."""
+"""Sources that both a pod's volume and a persistent volume may have."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +142,7 @@ class Volume:
 
 
 def claim_names(pod_name: str, volumes: Iterable[Volume]) -> Iterator[tuple[str, bool]]:
-    """Yield the name of each claim of a pod, and whether it is made for an ephemeral volume.
+    """Yield (name, whether it is created for an ephemeral volume) of each claim of a pod.
 
     Source: kubernetes v1.34 component-helpers/storage/ephemeral/ephemeral.go, VolumeClaimName.
     """
@@ -154,7 +154,9 @@ def claim_names(pod_name: str, volumes: Iterable[Volume]) -> Iterator[tuple[str,
 
 
 def conflict(disk: object, other: object) -> bool:
-    """Return whether two pods on a node cannot both have these; only readers share, and not EBS.
+    """Return whether two pods on one node cannot both use these disks.
+
+    Pods that only read can share a disk, except an AWS disk.
 
     Source: kubernetes v1.34 plugins/volumerestrictions/volume_restrictions.go, isVolumeConflict.
     """

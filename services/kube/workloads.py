@@ -1,4 +1,4 @@
-"""Namespaces, services, controllers and disruption budgets: the objects whose selectors pick pods.
+"""Namespaces, services, controllers and disruption budgets: objects that select pods.
 
 Source: kubernetes v1.34 api/core/v1/types.go, api/apps/v1/types.go and api/policy/v1/types.go.
 """
@@ -22,12 +22,12 @@ WORKLOAD_KINDS = {
     "job": "Job",
     "cron_job": "CronJob",
 }
-"""The kinds of objects that make pods, by their fields of the contract's KubernetesObject."""
+"""The kinds of objects that create pods, by their field in the contract's KubernetesObject."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """A service; an empty `selector` leads to no pod."""
+    """A service; an empty `selector` selects no pod."""
 
     namespace: str
     name: str
@@ -44,7 +44,7 @@ class ControllerKind(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Controller:
-    """A controller of pods; `selector` None picks none."""
+    """A controller of pods; `selector` None selects no pod."""
 
     kind: ControllerKind
     namespace: str
@@ -73,10 +73,10 @@ class IntOrPercent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodDisruptionBudget:
-    """A budget over the pods of one namespace that `selector` picks (None picks none).
+    """A budget for the pods of one namespace that `selector` matches (None matches none).
 
-    `disruptions_allowed` is the status as last received. `disrupted_pods` maps a pod's name to
-    when its eviction was granted (ns); such a pod is already counted.
+    `disruptions_allowed` is the last received status. `disrupted_pods` maps a pod's name to the
+    time when its eviction was granted, ns; `disruptions_allowed` already counts such a pod.
     """
 
     namespace: str
@@ -94,10 +94,10 @@ class PodDisruptionBudget:
     disrupted_pods: Mapping[str, int] = field(default_factory=lambda: _NONE)
 
     def guards(self, namespace: str, labels: Mapping[str, str]) -> bool:
-        """Return whether the preemptor counts a pod as one of the budget's.
+        """Return whether the preemptor counts a pod for the budget.
 
-        A pod without labels is not counted, nor any pod where the selector is absent or empty
-        (the disruption controller counts every pod of the namespace for an empty one).
+        A pod without labels does not count, and no pod counts if the selector is absent or empty.
+        (For an empty selector, the disruption controller counts every pod of the namespace.)
         Source: kubernetes v1.34 plugins/defaultpreemption/default_preemption.go,
         filterPodsWithPDBViolation.
         """

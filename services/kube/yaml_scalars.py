@@ -1,11 +1,11 @@
 """Resolves YAML scalars without quotes as kubectl does: null, booleans, numbers, strings.
 
-kubectl, kube-scheduler and the kubelet read YAML with sigs.k8s.io/yaml. That is YAML 1.1 for
-booleans (`yes`, `off`, `y`), Go's literals for integers (`0x1f`, `017`, `0o17`, `0b11`), `1e3`
-for floating point, and underscores anywhere in a number. Numbers to the base of 60 (`12:30:45`)
-and times are strings. A value then passes through JSON, where a number has no type: `1e3` is 1000.
+kubectl, kube-scheduler and the kubelet read YAML with sigs.k8s.io/yaml. It uses YAML 1.1 for
+booleans (`yes`, `off`, `y`), Go's literals for integers (`0x1f`, `017`, `0o17`, `0b11`), `1e3` for
+floating point, and allows underscores anywhere in a number. Base 60 numbers (`12:30:45`) and times
+are strings. A value then passes through JSON, where a number has no type: `1e3` is 1000.
 
-Each scalar is read in a time that is linear in its length.
+A scalar is resolved in time linear in its length.
 
 Source: sigs.k8s.io/yaml v1.6 goyaml.v2/resolve.go, resolve; yaml.go, convertToJSONableObject.
 """
@@ -37,13 +37,13 @@ _SPECIAL = {
     for form in ("inf", "Inf", "INF")
 } | dict.fromkeys((".nan", ".NaN", ".NAN"), math.nan)
 _BIDI = re.compile("[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]")
-"""Characters that reverse what a terminal shows; PyYAML escapes control characters only."""
+"""Characters that reorder text on a terminal; PyYAML escapes only control characters."""
 _PLAIN_MAX = 1e21
-"""From here on Go writes a float as JSON with an exponent, which no integer field accepts."""
+"""From this value on, Go writes a float in JSON with an exponent; no integer field accepts that."""
 
 
 def as_kubectl(loader: _L) -> _L:
-    """Make a class of PyYAML's loaders read scalars as kubectl does."""
+    """Change a loader class of PyYAML to resolve scalars as kubectl does; return it."""
     loader.yaml_implicit_resolvers = _RESOLVERS
     for name, form in _FORMS.items():
         loader.add_constructor(_TAG + name, _constructor(form, name))
@@ -52,7 +52,7 @@ def as_kubectl(loader: _L) -> _L:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes with quotes what kubectl, or YAML 1.1, would not read as a string otherwise."""
+    """Quotes strings that kubectl, or YAML 1.1, would otherwise not read as strings."""
 
 
 def written(value: object) -> str:
@@ -62,7 +62,7 @@ def written(value: object) -> str:
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    """Return a text's node, in double quotes where it has what `written` escapes."""
+    """Return the node of a text; it has double quotes if it has characters to escape."""
     style = '"' if _BIDI.search(text) else None
     return dumper.represent_scalar(f"{_TAG}str", text, style)
 
@@ -73,7 +73,7 @@ _Dumper.add_representer(str, _text)
 def _construct_mapping(
     loader: yaml.SafeLoader, node: yaml.MappingNode, deep: bool = False
 ) -> dict[Any, Any]:
-    """Return a mapping whose keys are texts, as those of JSON are."""
+    """Return a mapping with strings as keys, as in JSON."""
     mapping = yaml.SafeLoader.construct_mapping(loader, node, deep)
     if {*map(type, mapping)} <= {str}:
         return mapping
@@ -91,7 +91,7 @@ def _key(key: object, node: yaml.MappingNode) -> str:
 
 
 class _Null:
-    """The form of null; `match` is that of a pattern, as PyYAML calls it."""
+    """Matches the texts of null; PyYAML calls `match` as that of a compiled pattern."""
 
     def match(self, text: str) -> bool:
         return text in _NULLS
@@ -113,7 +113,7 @@ class _Integer:
         return _INTEGER.fullmatch(text.replace("_", "")) is not None
 
     def value(self, text: str) -> int:
-        """Return the number. Raises ValueError for one of more digits than Python reads."""
+        """Return the number. Raises ValueError if it has more digits than Python accepts."""
         match = _INTEGER.fullmatch(text.replace("_", ""))
         assert match is not None  # noqa: S101 - it matches
         sign, *digits = match.groups()
@@ -155,7 +155,7 @@ _Dumper.yaml_implicit_resolvers = {
 
 
 def _constructor(form: Any, name: str) -> Any:
-    """Return how a scalar with a tag is read, be it resolved or written: `!!int "017"`."""
+    """Return the constructor of scalars with a tag, resolved or explicit (`!!int "017"`)."""
 
     def construct(loader: yaml.SafeLoader, node: yaml.ScalarNode) -> object:
         text = loader.construct_scalar(node)

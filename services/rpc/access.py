@@ -1,15 +1,16 @@
 """Reads access control: an access file, which services and clients share, or the TLS options.
 
-    certificate: tls.crt          # PEM; shown to clients, and to servers
+    certificate: tls.crt          # PEM; presented to clients, and to servers
     key: tls.key
     authority: ca.crt             # signs the certificates of the other side
-    token: replay.token           # a client's own token, where servers want one
+    token: replay.token           # a client's token, if servers require one
     tokens: {alice: 9f86d0...}    # SHA-256 of the tokens that a server accepts, by name
     services:
       scheduler: {drive: [replay.example], look: ["spiffe://example/ops", "token:alice"]}
 
-Paths are relative to the file. A server with `tokens` requires one of them; without, a certificate
-of `authority`. Without `services` every caller with an identity may drive.
+Paths are relative to the file. A server with `tokens` requires one of the tokens; without `tokens`,
+it requires a certificate signed by `authority`. Without `services`, every caller with an identity
+may drive.
 """
 
 from __future__ import annotations
@@ -24,25 +25,25 @@ import click
 from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts
 
 ANYONE = "*"
-"""Stands in a list of names for every caller with an identity."""
+"""In a list of names, this stands for every caller with an identity."""
 SERVICES = ("queue", "scheduler", "eviction", "autoscaler")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _TOKEN_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9_.]*[A-Za-z0-9])?")
 
 
 class AccessError(click.ClickException):
-    """A file or an option of access that is refused; the text names it and what to do."""
+    """An invalid file or option of access control; the message names it and what to do."""
 
     exit_code = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTls:
-    """PEM files: the authority of the server's certificate, and the client's own pair, if any.
+    """A client's PEM files: the authority of the server's certificate, and the client's own pair.
 
-    `token` is a file whose content is sent as a bearer token. Without an authority the channel does
-    not use TLS, which needs `insecure` where the address is not a loopback one. `timeouts` say how
-    long the client waits.
+    `token` is a file whose content is sent as a bearer token. Without an authority, the channel
+    does not use TLS; then `insecure` must be set unless the address is a loopback address.
+    `timeouts` limit how long the client waits.
     """
 
     authority: Path | None = None
@@ -54,7 +55,7 @@ class ClientTls:
 
     @property
     def plain(self) -> ClientTls:
-        """The same timeouts without TLS, for a client's own services."""
+        """The same timeouts without TLS, for services that the client starts itself."""
         return ClientTls(timeouts=self.timeouts)
 
 
@@ -63,7 +64,7 @@ PLAIN = ClientTls()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rights:
-    """The names that may drive a service, and those that may look at every session of it."""
+    """The names of callers that may drive a service, and of those that may look at its sessions."""
 
     drive: frozenset[str] = frozenset((ANYONE,))
     look: frozenset[str] = frozenset()
@@ -73,7 +74,7 @@ class Rights:
         return not self.drive.isdisjoint((ANYONE, *names))
 
     def may_look(self, names: Iterable[str]) -> bool:
-        """Return whether a caller with any of these names is in the list of who may look."""
+        """Return whether any of these names is in the list of callers that may look."""
         return not self.look.isdisjoint((ANYONE, *names))
 
 
@@ -95,7 +96,7 @@ class Access:
         return self.certificate is not None and bool(self.tokens or self.authority)
 
     def rights(self, service: str) -> Rights:
-        """Return who may use a service. Raises AccessError if the file leaves it out."""
+        """Return the rights on a service. Raises AccessError if the file does not list it."""
         if not self.services:
             return Rights()
         access = self.services.get(service)
@@ -169,7 +170,7 @@ def _beside(path: Path, name: str | None) -> Path | None:
 
 
 def problem_of(error: OSError | ValueError) -> str:
-    """Return the system's message without the file, or the problem of a text."""
+    """Return the system's message without the file name, or the text of a ValueError."""
     return (error.strerror or str(error)) if isinstance(error, OSError) else "is not UTF-8 text"
 
 

@@ -1,7 +1,7 @@
 """Checkpoints: a service's state as JSON, in one zstd frame, split into chunks.
 
-The first chunk has the name of the service that wrote it, its version and FORMAT; only the same
-service of the same version and format reads it.
+The first chunk has the name and version of the service that wrote it, and FORMAT. Only the same
+service with the same version and format can read the checkpoint.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from services.typed import DataError
 Core = TypeVar("Core")
 
 FORMAT = 4
-"""Number of the format in which all services write their states; 1 had fields without names."""
+"""Number of the format in which all services write their states."""
 
 _KINDS = {
     "queue": session_pb2.SERVICE_KIND_QUEUE,
@@ -40,12 +40,12 @@ _NAMES = {kind: f"the {name} service" for name, kind in _KINDS.items()}
 CHUNK_BYTES_MAX = 1024 * 1024
 _LEVEL = 3
 _PIECE_BYTES = 1024
-"""What is decompressed at a time: 32 MiB at most, as a frame's block of 128 KiB takes 4 bytes."""
+"""Bytes to decompress at a time; they expand to at most 32 MiB: 4 bytes can be a 128 KiB block."""
 
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A checkpoint that was read: whose it is, the state as loaded from JSON, and its bytes."""
+    """A checkpoint that was read: its info, the state parsed from JSON, and its size in bytes."""
 
     info: session_pb2.CheckpointInfo
     state: Any
@@ -71,7 +71,7 @@ def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.Checkpo
 def restore_session(
     sessions: Sessions[Core], checkpoint: Checkpoint, core: Core, objects: int
 ) -> Session[Core]:
-    """Start a session with the state of a checkpoint: so many objects. Raises LimitError."""
+    """Start a session with a checkpoint's state, which has `objects` objects. Raises LimitError."""
     session = sessions.create(core, objects, checkpoint.size)
     session.at_ns = checkpoint.info.time_ns
     return session
@@ -94,8 +94,8 @@ async def read_checkpoint(
 ) -> Checkpoint:
     """Return a checkpoint of `service`.
 
-    The state is not checked further. Raises FieldError for what is not a checkpoint,
-    ForeignCheckpointError for another service's, and LimitError above the limit checkpoint_bytes.
+    The state is not checked further. Raises FieldError for invalid chunks, ForeignCheckpointError
+    for another service's checkpoint, and LimitError above the limit checkpoint_bytes.
     """
     info: session_pb2.CheckpointInfo | None = None
     reader = zstandard.ZstdDecompressor().decompressobj()
@@ -125,13 +125,13 @@ async def read_checkpoint(
 
 @contextmanager
 def reading_state(service: str) -> Iterator[None]:
-    """Raise FieldError for a state that cannot be read or that contradicts itself."""
+    """Turn any error of reading a state into a FieldError."""
     try:
         yield
     except DataError as error:
         where = f"{error.field}: " if error.field else ""
         raise FieldError("data", f"is not a state of the {service}: {where}{error}") from None
-    except Exception as error:  # the state is all that was read: whatever is raised, it is wrong
+    except Exception as error:  # only the state is read here, so every error means a bad state
         raise FieldError("data", f"is not a state of the {service}: {error!r}") from None
 
 

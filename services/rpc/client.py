@@ -1,6 +1,6 @@
 """Channels to services, with TLS or without.
 
-They send keep-alive pings during calls, so that a connection whose other end has gone is noticed.
+They send keep-alive pings during calls, to detect a connection whose other end has disappeared.
 """
 
 from __future__ import annotations
@@ -25,25 +25,24 @@ from services.rpc.timeouts import DEFAULT_TIMEOUTS, Timeouts, timeout_option
 def channel_options(timeouts: Timeouts = DEFAULT_TIMEOUTS) -> list[tuple[str, int]]:
     """Return the options of every channel.
 
-    Proxies in the environment are not used for services. A channel's connection is its own: one
-    that is opened after a loss does not share a connection that is dead, too.
+    Proxies in the environment are not used for services. Channels do not share connections, so a
+    channel that is opened after a loss does not reuse the dead connection.
     """
     options = [("grpc.enable_http_proxy", 0), ("grpc.use_local_subchannel_pool", 1)]
     return [*options, *timeouts.keepalive_options]
 
 
 _RECEIVE = ("grpc.max_receive_message_length", 16 * MESSAGE_BYTES_MAX)
-"""What gRPC accepts of a response: callers refuse messages above MESSAGE_BYTES_MAX by their size
-(services/rpc/responses.py), where gRPC would end the call with a status of its own."""
+"""Above our limit, so that services/rpc/responses.py can report a response that is too large; gRPC
+would only end the call with RESOURCE_EXHAUSTED."""
 _PEM = click.Path(exists=True, dir_okay=False, path_type=Path)
 
 
 def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
     """Return a channel to HOST:PORT, or to a server of this process (services/rpc/local.py).
 
-    Files are read now, and tokens at each call. Raises StartError for an address of another form,
-    and AccessError for a file that cannot be used and for plaintext to another machine without
-    `insecure`.
+    Files are read now, tokens at each call. Raises StartError for an address of another form;
+    AccessError for an unusable file, and for plaintext to another machine without `insecure`.
     """
     local = local_server(address)
     if local is not None:
@@ -57,10 +56,10 @@ def channel(address: str, tls: ClientTls = PLAIN) -> grpc.Channel:
 
 
 class LastingChannel:
-    """The channel to one server, for as long as a process lives; `channel`, for asyncio.
+    """The asyncio channel to one server, for the whole life of a process.
 
-    When TLS files have changed it is replaced. Calls on the former channels go on, KEPT of them at
-    most.
+    When TLS files change, the channel is replaced. Former channels stay open for their calls, at
+    most KEPT of them.
     """
 
     KEPT = 8
@@ -121,8 +120,8 @@ def tls_options(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add --PREFIXtls-ca, -cert and -key to a command, which receives one argument, `tls`.
 
-    `server` names the server in the help. Without a prefix --access, --insecure and, with the
-    defaults in `timeouts`, --timeout are added, too.
+    `server` names the server in the help. Without a prefix, --access and --insecure are added, too,
+    and --timeout, with the defaults in `timeouts`.
     """
 
     def decorate(command: Callable[..., Any]) -> Callable[..., Any]:

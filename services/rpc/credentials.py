@@ -1,7 +1,7 @@
 """PEM files and token files: read and checked at the start, and read again when they change.
 
-New connections use the new files. Where the new ones are wrong, the previous ones stay in use, and
-the log has one line. Messages name files and never their content.
+New connections use the new files. If the new files are invalid, the previous ones stay in use, and
+one line is logged. Messages name files, but never show their content.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _Value = TypeVar("_Value")
 
 
 class Watched(Generic[_Value]):
-    """A value made from files; `load` makes it, and raises AccessError for wrong ones."""
+    """A value that `load` makes from files; `load` raises AccessError for invalid files."""
 
     def __init__(self, paths: Iterable[Path | None], load: Callable[[], _Value]) -> None:
         self._paths = [path for path in paths if path is not None]
@@ -34,7 +34,7 @@ class Watched(Generic[_Value]):
         self._value = load()
 
     def current(self) -> _Value:
-        """Return the value of the files as they are, or as they were when last they were right."""
+        """Return the value of the current files, or of their last valid version."""
         seen = self._state()
         if seen != self._seen:
             self._seen = seen
@@ -62,19 +62,19 @@ def _file_state(path: Path) -> tuple[int, ...] | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """A certificate with its chain and its key, PEM; `expires` is the first certificate's end."""
+    """A certificate chain and its key, PEM; `expires` is when the first certificate expires."""
 
     certificate: bytes
     key: bytes
     expires: datetime
 
     def __repr__(self) -> str:
-        """Show no key."""
+        """Hide the key."""
         return f"Pair(expires={self.expires:%Y-%m-%d})"
 
 
 def read_pair(certificate: Path, key: Path) -> Pair:
-    """Read a certificate and its key. Raises AccessError if a server could not use them."""
+    """Read a certificate and its key. Raises AccessError if a server cannot use them."""
     from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - for TLS only
 
     chain_pem, key_pem = _bytes(certificate), _bytes(key)
@@ -160,7 +160,7 @@ def _private_key(path: Path, pem: bytes) -> Any:
 
 
 def warnings(pair: Pair, certificate: Path, key: Path) -> list[str]:
-    """Return warnings about usable files that are not safe."""
+    """Return warnings about files that are usable but unsafe."""
     problems = []
     if pair.expires - datetime.now(UTC) < EXPIRES_SOON:
         problems.append(

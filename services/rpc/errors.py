@@ -1,9 +1,9 @@
 """Defines the refusals of requests, with their status codes and reasons: the one table.
 
-A refusal is raised before anything is changed. Its class has the status code and the reason; its
-details are google.rpc messages (BadRequest, ErrorInfo and so on) in the status, which
-interceptors/statuses.py makes. Nothing here imports gRPC: commands that only read a run decode
-objects, too, and start without it.
+A refusal is raised before anything is changed. Its class has the status code and the reason. Its
+details are google.rpc messages (BadRequest, ErrorInfo and so on) in the status that
+interceptors/statuses.py builds. This module does not import gRPC, because commands that only read a
+run also decode objects, and start faster without it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ _INTERNAL = "an internal error; the service's log has it"
 
 
 class RefusalError(Exception):
-    """A request that is refused; `reason` is stable and for programs, the text for users.
+    """A refused request; `reason` is stable and for programs, the message is for users.
 
-    `reason` is one of the contract's ErrorReasons, and `metadata` the ErrorInfo's.
+    `reason` is one of the contract's ErrorReasons; `metadata` is the metadata of its ErrorInfo.
     """
 
     code: int = code_pb2.INTERNAL
@@ -28,7 +28,7 @@ class RefusalError(Exception):
         self.metadata = {name: str(value) for name, value in metadata.items()}
 
     def details(self) -> list[Message]:
-        """Return the details of the status besides its ErrorInfo."""
+        """Return the details of the status, without its ErrorInfo."""
         return []
 
 
@@ -58,7 +58,7 @@ class UndecodableError(RefusalError):
     reason = "BAD_FIELD"
 
     def details(self) -> list[Message]:
-        """Return a BadRequest without a field: it is the whole message."""
+        """Return a BadRequest without a field, because the whole message is invalid."""
         violation = error_details_pb2.BadRequest.FieldViolation(description=str(self))
         return [error_details_pb2.BadRequest(field_violations=[violation])]
 
@@ -78,7 +78,7 @@ class SessionExpiredError(RefusalError):
 
 
 class SequenceMismatchError(RefusalError):
-    """A stamp out of sequence; the metadata has the expected number."""
+    """A stamp with a wrong sequence number; the metadata has the expected number."""
 
     code = code_pb2.ABORTED
     reason = "SEQUENCE_MISMATCH"
@@ -92,14 +92,14 @@ class SequenceReusedError(RefusalError):
 
 
 class BusyError(RefusalError):
-    """A session that is carrying out another request."""
+    """A session that is processing another request."""
 
     code = code_pb2.ABORTED
     reason = "BUSY"
 
 
 class PreconditionError(RefusalError):
-    """A request that the session's state does not allow, such as a time that goes back."""
+    """A request that the session's state does not allow, such as one with an earlier time."""
 
     code = code_pb2.FAILED_PRECONDITION
     reason = "PRECONDITION"
@@ -113,7 +113,7 @@ class PreconditionError(RefusalError):
 
 
 class TimeGoesBackwardsError(PreconditionError):
-    """An operation before the last one; the metadata has the earliest time accepted."""
+    """An operation with a time before the last one's; the metadata has the earliest valid time."""
 
     reason = "TIME_GOES_BACKWARDS"
 
@@ -125,7 +125,7 @@ class SessionBrokenError(PreconditionError):
 
 
 class LimitError(RefusalError):
-    """A limit of the service that was reached; `limit` is its name."""
+    """A request that would exceed a limit of the service; `limit` is the limit's name."""
 
     code = code_pb2.RESOURCE_EXHAUSTED
     reason = "LIMIT"
@@ -150,7 +150,7 @@ class UnauthenticatedError(RefusalError):
 
 
 class PermissionDeniedError(RefusalError):
-    """A caller without the right, or another caller's session."""
+    """A caller that lacks the right, or uses another caller's session."""
 
     code = code_pb2.PERMISSION_DENIED
     reason = "PERMISSION_DENIED"
@@ -170,14 +170,14 @@ class UnavailableError(RefusalError):
 
 
 class UnservedError(RefusalError, NotImplementedError):
-    """A part of the contract that this version does not serve."""
+    """A part of the contract that this version does not implement."""
 
     code = code_pb2.UNIMPLEMENTED
     reason = "NOT_SERVED"
 
 
 def shown_to_callers(error: BaseException) -> str:
-    """Return an error's text for callers: a refusal's own, a generic text for other errors."""
+    """Return an error's text for callers: a refusal's message, otherwise a generic text."""
     if isinstance(error, RefusalError):
         return str(error)
     return _INTERNAL if isinstance(error, Exception) else type(error).__name__

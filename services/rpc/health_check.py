@@ -1,4 +1,4 @@
-"""A container's health check: whether a service serves.
+"""A container's health check: tests whether a service is SERVING.
 
 `python -m services.rpc.health_check HOST:PORT` exits with 0 if the service at that address responds
 SERVING (grpc.health.v1), and with 1 and a line on standard error if not.
@@ -20,7 +20,7 @@ from services.rpc.client import channel, tls_options
 @click.option("--timeout", default=3.0, show_default=True, help="Seconds to wait for a response.")
 @tls_options("", "the server", timeouts=None)
 def main(address: str, service: str, timeout: float, tls: ClientTls) -> None:
-    """Exit with 0 if the service at HOST:PORT serves, with 1 if not."""
+    """Exit with 0 if the service at HOST:PORT is SERVING, with 1 if not."""
     with channel(address, tls) as opened:
         problem = why_not_serving(opened, service=service, timeout_s=timeout)
     if problem is not None:

@@ -1,14 +1,14 @@
 """Identifies the caller of a service, and decides which methods and sessions it may use.
 
-A caller has names: those of its certificate (the SPIFFE URIs, DNS names and, as `ip:ADDRESS`, IP
-addresses of its subject alternative name, in this order), or `token:NAME` for a bearer token. The
-common name is one of them, as `cn:NAME`, only where an access file lists it so: an authority may
-leave its content to the certificate's requester. The first name is the caller's own, which owns the
-sessions that it creates.
+A caller has the names in its certificate: the SPIFFE URIs, DNS names and IP addresses (as
+`ip:ADDRESS`) of the subject alternative name, in this order. With a bearer token, its name is
+`token:NAME`. The common name counts, as `cn:NAME`, only if an access file lists it in this form,
+because some authorities let the requester of a certificate choose it. The first name identifies the
+caller, and owns the sessions that the caller creates.
 
-Methods drive a session or only look at one; a method that is in neither list drives. Health checks
-are open to everyone. Calls within a process and calls to a service without access control are
-anonymous: the caller's name is "".
+A method either drives a session or only looks at one; a method that METHODS does not list drives.
+Health checks are open to everyone. Calls within a process, and calls to a service without access
+control, are anonymous: the caller's name is "".
 """
 
 from __future__ import annotations
@@ -61,18 +61,18 @@ METHODS: Mapping[str, Use] = {
     "CheckpointSession": Use.LOOK,
     "ServerReflectionInfo": Use.LOOK,
 }
-"""What the methods of the services, and reflection, do."""
+"""The right that each method of the services, and reflection, requires."""
 
 
 def use_of(path: str) -> Use:
-    """Return the right for a method; `path` is "package.Service/Method", perhaps after a slash."""
+    """Return the right for a method; `path` is "package.Service/Method" or begins with a slash."""
     service, _, method = path.removeprefix("/").partition("/")
     return Use.OPEN if service == _HEALTH else METHODS.get(method, Use.DRIVE)
 
 
 @dataclass(frozen=True, slots=True)
 class _Caller:
-    """The name of a call's sender, and whether it is here to look at any session."""
+    """The name of a call's sender, and whether the call may look at any session."""
 
     name: str = ""
     looks: bool = False
@@ -82,15 +82,15 @@ _CALLER: ContextVar[_Caller] = ContextVar("caller", default=_Caller())  # noqa: 
 
 
 def current_caller() -> str:
-    """Return the name of the present call's caller, "" for an anonymous one."""
+    """Return the name of the current call's caller; "" for an anonymous caller."""
     return _CALLER.get().name
 
 
 def may_use_session_of(owner: str) -> bool:
-    """Return whether the present caller may use a session that `owner` has created.
+    """Return whether the current caller may use a session that `owner` has created.
 
-    Its owner may; those in the list of who may look may look at every session. A session of an
-    anonymous owner is for every caller that has its name.
+    The owner may. A caller with the right to look may look at every session. A session of an
+    anonymous owner can be used by everyone who knows the session's name.
     """
     caller = _CALLER.get()
     return caller.looks or owner in ("", caller.name)
@@ -102,14 +102,14 @@ Identify = Callable[[grpc.aio.ServicerContext[Any, Any]], tuple[str, ...]]
 
 @dataclass(frozen=True, slots=True)
 class CertificateNames:
-    """Finds the names in a caller's certificate; `listed` are those in the lists of rights."""
+    """Finds the names in a caller's certificate; `listed` has all names in the lists of rights."""
 
     listed: frozenset[str] = frozenset()
 
     def __call__(self, context: grpc.aio.ServicerContext[Any, Any]) -> tuple[str, ...]:
         """Return the names.
 
-        A DNS name with a colon is ignored: it could pass for another kind of name.
+        A DNS name with a colon is ignored, because it could imitate another kind of name.
         """
         shown: Mapping[str, Iterable[bytes]] = context.auth_context()
         names = [
@@ -133,7 +133,7 @@ def _texts(shown: Mapping[str, Iterable[bytes]], kind: str) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The access policy of a service: how it names its callers, and their rights."""
+    """The access policy of a service: how callers are identified, and their rights."""
 
     identify: Identify
     rights: Rights
@@ -141,7 +141,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class TokenNames:
-    """Finds the sender of a bearer token; `digests` are the SHA-256 of tokens by name, as hex."""
+    """Finds the sender of a bearer token; `digests` has the SHA-256 of tokens by name, in hex."""
 
     digests: Mapping[str, str]
 
@@ -166,12 +166,12 @@ class TokenNames:
 
 
 def token_digest(token: str) -> str:
-    """Return a token's SHA-256 as hex; white space around the token does not count."""
+    """Return a token's SHA-256 in hex; white space around the token is ignored."""
     return hashlib.sha256(token.strip().encode()).hexdigest()
 
 
 def policy_of(service: str, access: Access) -> Callable[[], Policy] | None:
-    """Return a function for a service's policy, read again when its access file changes.
+    """Return a function that returns a service's policy, and follows changes of its access file.
 
     None if callers need no identity. Raises AccessError.
     """
@@ -195,9 +195,9 @@ def policy_of(service: str, access: Access) -> Callable[[], Policy] | None:
 
 
 class AccessInterceptor(HandlerInterceptor):
-    """Identifies the caller of every method, and refuses those without the right.
+    """Identifies the caller of every call, and refuses callers without the right.
 
-    `policy` returns the policy of the present call.
+    `policy` returns the policy that applies now.
     """
 
     def __init__(self, service: str, policy: Callable[[], Policy]) -> None:
@@ -231,7 +231,7 @@ class AccessInterceptor(HandlerInterceptor):
         return call
 
     def _admits(self, use: Use, context: grpc.aio.ServicerContext[Any, Any]) -> bool:
-        """Set the present caller, or refuse the call."""
+        """Set the current caller and return True, or refuse the call."""
         policy = self._policy()
         try:
             names = policy.identify(context)
@@ -249,5 +249,5 @@ class AccessInterceptor(HandlerInterceptor):
 
 
 def _is_allowed(rights: Rights, names: Iterable[str], use: Use) -> bool:
-    """Return whether a caller with these names may use a method: who drives may look, too."""
+    """Return whether a caller with these names may use a method; who may drive may also look."""
     return rights.may_drive(names) or (use is Use.LOOK and rights.may_look(names))

@@ -1,9 +1,9 @@
-"""The limits of a service, each with its name: how much all callers, one caller and a session get.
+"""The named limits of a service: for all callers together, for one caller, and for a session.
 
-A request beyond a limit is refused with RESOURCE_EXHAUSTED, and the refusal names the limit. A
-caller is an identity (services/rpc/identity.py); all anonymous callers count as one. What a session
-holds in bytes is an estimate: the size of the requests by which it has grown, and of the state that
-it was restored with.
+A request that exceeds a limit is refused with RESOURCE_EXHAUSTED, and the refusal names the limit.
+A caller is an identity (services/rpc/identity.py); all anonymous callers count as one. The size of
+a session in bytes is an estimate: the size of the requests that added objects, plus the size of the
+state from which it was restored.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ class Limits:
     """The limits of one service; 0 stands for no limit.
 
     sessions, streams: of all callers. caller_sessions, caller_streams: of one caller. caller_bytes:
-    what all sessions of one caller hold. session_objects: objects of a session, such as pods and
-    nodes. session_resources: names of resources in its nodes and pods, each of which takes a column
-    of a scheduler's snapshot. message_bytes: a request's size. unacknowledged_requests,
-    unacknowledged_bytes: answers of a session that are kept for requests that are sent again.
+    the size of all sessions of one caller. session_objects: objects of a session, such as pods and
+    nodes. session_resources: resource names in its nodes and pods; each takes a column of a
+    scheduler's snapshot. message_bytes: the size of a request. unacknowledged_requests,
+    unacknowledged_bytes: responses that a session stores in case their requests are sent again.
     checkpoint_bytes: the state in a checkpoint. process_bytes: resident memory of the service,
-    above which it accepts neither sessions nor objects; None: nine tenths of its control group's
-    memory, if that is limited. idle_s: after how many seconds without a request a session expires.
+    above which it accepts no new sessions and objects; None: nine tenths of its control group's
+    memory, if that is limited. idle_s: seconds without a request after which a session expires.
     """
 
     sessions: int = 1024
@@ -60,7 +60,7 @@ class Limits:
     idle_s: float = IDLE_S
 
     def with_values(self, texts: Iterable[str]) -> Limits:
-        """Return these limits with others, each as NAME=VALUE. Raises ValueError."""
+        """Return these limits, changed by texts NAME=VALUE. Raises ValueError."""
         values: dict[str, int] = {}
         for text in texts:
             name, equals, value = text.partition("=")
@@ -77,7 +77,7 @@ class Limits:
         return replace(self, **values)
 
     def check(self, limit: str, count: int, what: str) -> None:
-        """Raise LimitError if `count` exceeds the limit of that name; `what` says of what."""
+        """Raise LimitError if `count` exceeds the limit of that name; `what` names the counted."""
         most = getattr(self, limit)
         if most and count > most:
             raise LimitError(
@@ -90,11 +90,11 @@ class Limits:
 DEFAULT_LIMITS = Limits()
 NAMES = tuple(limit.name for limit in fields(Limits) if limit.name != "idle_s")
 UNLIMITED = Limits(**dict.fromkeys(NAMES, 0) | {"message_bytes": ACCEPTED_BYTES_MAX}, idle_s=0)
-"""The limits within a process, and of services that one replay has for itself."""
+"""The limits of services inside a process, and of services that a replay starts for itself."""
 
 
 class Ceiling:
-    """The resident memory of this process, held against a limit; read a few times a second."""
+    """Compares this process's resident memory with a limit; reads it a few times a second."""
 
     def __init__(self, limits: Limits, resident_bytes: Callable[[], int] | None = None) -> None:
         most = limits.process_bytes
@@ -129,7 +129,7 @@ def _resident_bytes() -> int:
 
 
 def _cgroup_bytes() -> int:
-    """Return nine tenths of the memory that the control group allows, 0 if it has no limit."""
+    """Return nine tenths of the control group's memory limit; 0 if it has no limit."""
     for name in _CGROUP_FILES:
         try:
             text = (Path("/sys/fs/cgroup") / name).read_text("ascii").strip()

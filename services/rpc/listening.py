@@ -1,4 +1,4 @@
-"""Addresses: their form, whether they stay on this machine, and whether one can listen there."""
+"""Checks addresses: their form, whether they are local, and whether a server can listen there."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ _PORT_MAX = 65535
 _LOCAL_NAMES = frozenset({"localhost", "ip6-localhost"})
 _LOCAL_SCHEMES = ("unix:", "unix-abstract:")
 _SCHEMES = (*_LOCAL_SCHEMES, "dns:", "ipv4:", "ipv6:")
-"""Those of gRPC's names for servers (its doc/naming.md); their form is left to gRPC."""
+"""Schemes of gRPC's server names (its doc/naming.md); gRPC checks addresses with a scheme."""
 
 
 class StartError(click.ClickException):
-    """An option that keeps a service from starting; the text says why and what to do."""
+    """An option that prevents a service from starting; the message says why and what to do."""
 
     exit_code = 2
 
@@ -50,9 +50,9 @@ def check_can_connect(address: str) -> None:
 
 
 def is_loopback(address: str) -> bool:
-    """Return whether nothing but this machine reaches the host of HOST:PORT.
+    """Return whether only this machine can reach the host of HOST:PORT.
 
-    Names other than localhost are not looked up, for their address may change.
+    Host names other than localhost are not resolved, because their addresses may change.
     """
     if address.startswith(_LOCAL_SCHEMES):
         return True
@@ -81,7 +81,7 @@ def check_can_listen(option: str, address: str) -> None:
 
 
 def _problem(family: int, where: tuple[object, ...]) -> int:
-    """Return the number of the error of binding to an address, 0 for none."""
+    """Return the errno of binding to an address; 0 if it succeeds."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

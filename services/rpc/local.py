@@ -1,12 +1,12 @@
-"""Services of this process, reached by generated stubs without a socket.
+"""Calls services in this process through generated stubs, without a socket.
 
-Servicers register with a `LocalServer` as with grpc.aio's server. It has an address of its own, to
-which `services.rpc.client` makes channels. Messages are serialized as on a connection, so that
-neither side sees what the other one does to a message, and a refusal arrives as the same status.
+Servicers register with a `LocalServer` as with a server of grpc.aio. The server has a local
+address, for which `services.rpc.client` makes channels. Messages are serialized as on a connection,
+so neither side sees how the other modifies a message, and a refusal arrives as the same status.
 
-A call is a coroutine of the servicer, and most do not wait. `_run` runs those by a single `send`,
-with the loop set as the running one meanwhile, by the function that asyncio exports to writers of
-event loops: 2 us, where a turn of the loop takes 19 us. One that waits continues in the loop.
+A call is a coroutine of the servicer, and most calls never wait. `_run` runs a call by a single
+`send`, while asyncio's function for authors of event loops marks the loop as the running one. This
+takes 2 us, and a turn of the loop would take 19 us. A call that waits continues in the loop.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ grpc.Call.register(AioRpcError)  # Callers read the code of a failed call that i
 
 
 class LocalServer:
-    """Servicers by their methods; `loop` runs all calls, `interceptors` wrap them."""
+    """The methods of registered servicers; `loop` runs all calls, `interceptors` wrap them."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class LocalServer:
         _servers[self.address] = self
 
     def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
-        """Do nothing: the methods come with `add_registered_method_handlers`."""
+        """Do nothing: `add_registered_method_handlers` receives the methods."""
 
     def add_registered_method_handlers(self, service: str, methods: Mapping[str, _Handler]) -> None:
         """Add a service's methods; generated code calls this."""
@@ -66,7 +66,7 @@ class LocalServer:
             self._handlers[f"/{service}/{name}"] = handler
 
     def method(self, path: str) -> _Handler:
-        """Return a method's handler within the interceptors, the first of them outermost."""
+        """Return a method's handler, wrapped by the interceptors; the first one is outermost."""
         handler, details = self._handlers[path], _Details(path)
         for interceptor in reversed(self._interceptors):
 
@@ -82,7 +82,10 @@ class LocalServer:
 
 
 def local_server(address: str) -> LocalServer | None:
-    """Return the server of an address, None for a host's. Raises KeyError for a closed one."""
+    """Return the server of a local address; None for the address of a host.
+
+    Raises KeyError if the server has been closed.
+    """
     return _servers[address] if address.startswith(PREFIX) else None
 
 
@@ -125,7 +128,7 @@ class AsyncLocalChannel:
         return invoke
 
     def stream_stream(self, path: str, **codec: Any) -> Callable[..., LocalStream]:
-        """Return a method whose calls take requests by `write`, or as an iterable."""
+        """Return a method whose calls receive requests by `write`, or from an iterable."""
         handler = self._server.method(path)
         return lambda requests=(): LocalStream(_Codec(handler, **codec), requests)
 
@@ -134,9 +137,9 @@ class AsyncLocalChannel:
 
 
 class LocalStream:
-    """A call of a method of two streams; its requests are those written, then `requests`.
+    """A call of a method of two streams; its requests are the written ones, then `requests`.
 
-    A request is carried out when a response is read that needs it.
+    A request is processed when the caller reads a response that depends on it.
     """
 
     def __init__(self, call: _Codec, requests: Iterable[Any] = ()) -> None:
@@ -168,7 +171,7 @@ class LocalStream:
         self.cancel()
 
     def cancel(self) -> None:
-        """Cancel the call; requests without a response are not carried out."""
+        """Cancel the call; requests without a response are not processed."""
         self._requests.clear()
 
 
@@ -226,7 +229,7 @@ class _Pulled:
 
 
 class _Codec:
-    """A method's function, and the serialization between it and its caller."""
+    """A method's function, and the serialization of its requests and responses."""
 
     def __init__(
         self,
@@ -256,7 +259,7 @@ class _Details(grpc.HandlerCallDetails):
 
 
 class _Context:
-    """The part of a call's context that handlers use; `status` is set where the call has failed."""
+    """The part of a call's context that handlers use; `status` is set if the call has failed."""
 
     __slots__ = ("_details", "_received", "_trailing", "status")
 
@@ -308,7 +311,7 @@ async def _next(answers: AsyncIterator[_T]) -> _T:
 
 
 def _run(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, _T]) -> _T:
-    """Return the result of a coroutine; the loop runs only if the coroutine waits."""
+    """Return the result of a coroutine; run the loop only if the coroutine waits."""
     asyncio._set_running_loop(loop)
     try:
         waits_for = coroutine.send(None)

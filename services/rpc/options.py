@@ -1,4 +1,4 @@
-"""The options of a service's command: where it listens, who may call, and what it reports."""
+"""The options of a service's command: address, access control, log and metrics."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from services.telemetry.logs import LEVELS, LogFormat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listen:
-    """The options of a listening service; `address` is host:port, port 0 takes a free one.
+    """The options of a listening service.
 
-    `access` has the TLS files and who may call; with `insecure` callers without an identity may
-    reach the service from other machines. `reflects` is None for reflection without TLS only.
-    `grace_s` limits how long calls may take to end on SIGTERM. `metrics` is host:port for
-    Prometheus, None if none. The log has our own records from `log_level` on. `timeouts` are those
-    of connections, and of a service that calls another one.
+    address: host:port; port 0 takes a free port. access: TLS files and callers' rights. insecure:
+    whether callers without an identity may reach the service from other machines. reflects: whether
+    to serve reflection; None: only without TLS. grace_s: how long calls may take to end on SIGTERM.
+    metrics: host:port for Prometheus, None for no metrics. log_level: the lowest level of our own
+    records in the log. timeouts: of connections, and of calls to another service.
     """
 
     address: str
@@ -42,7 +42,7 @@ class Listen:
 
     @property
     def counts(self) -> bool:
-        """Whether metrics are scraped or sent. Raises StartError."""
+        """Whether metrics are scraped or pushed. Raises StartError."""
         try:
             return bool(self.metrics) or collector_of(Signal.METRICS, os.environ) is not None
         except TelemetryError as error:

@@ -1,6 +1,6 @@
-"""Messages in parts, below the size that every gRPC library accepts without configuration.
+"""Splits messages into parts of a size that every gRPC library accepts without configuration.
 
-The parts of a message merge to the whole as protobuf messages do: repeated fields append.
+Merging the parts, as protobuf merges messages (repeated fields are appended), gives the message.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from typing import Any, TypeVar
 from google.protobuf.message import Message
 
 MESSAGE_BYTES_MAX = 2 * 1024 * 1024
-"""The contract's limit of a message in both directions; libraries refuse 4 MiB by default."""
+"""The contract's limit for a message in either direction; libraries refuse 4 MiB by default."""
 
 ACCEPTED_BYTES_MAX = 2 * MESSAGE_BYTES_MAX
-"""What services accept of a message unless a limit is set: gRPC's own default."""
+"""The size that services accept unless a limit is set: gRPC's default."""
 
 PART_BYTES = 1024 * 1024
-"""The size of a part at most, unless a single element is larger."""
+"""The largest size of a part, unless a single element is larger."""
 
 _ELEMENT_BYTES = 16
-"""The overhead of an element, at most."""
+"""Upper bound for the overhead of an element."""
 
 _M = TypeVar("_M", bound=Message)
 

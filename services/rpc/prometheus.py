@@ -1,8 +1,9 @@
-"""Metrics for Prometheus: counted here, described and written by prometheus-client, over HTTP.
+"""Metrics for Prometheus over HTTP, written by prometheus-client.
 
-A process counts in plain mappings and `HistogramCounts`, and describes them when it is scraped, so
-that a request spends no time on it. prometheus-client is imported at the first scrape, since most
-processes serve no metrics. HTTP is GET /metrics and nothing else, with a deadline for each request.
+A process counts in plain mappings and `HistogramCounts`, and describes them as metrics only when it
+is scraped, so requests spend no time on metrics. prometheus-client is imported at the first scrape,
+because most processes serve no metrics. The HTTP server supports only GET /metrics, with a deadline
+for each request.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class HistogramCounts:
 
 
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
-    """Return upper bounds, multiplied one after the other.
+    """Return `count` upper bounds: `start`, and each next one multiplied by `factor`.
 
     Source: prometheus/client_golang, ExponentialBuckets.
     """
@@ -64,8 +65,8 @@ def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
 def counter(name: str, text: str, labels: Labels, values: Mapping[_Series, float]) -> Metric:
     """Describe a counter.
 
-    The formats know counters by the suffix _total; one without it has no type, as client_golang
-    writes it in OpenMetrics.
+    The formats recognise counters by the suffix _total. A counter without it gets no type, as
+    client_golang does in OpenMetrics.
     """
     from prometheus_client.metrics_core import CounterMetricFamily, UnknownMetricFamily  # noqa: PLC0415 - when scraped
 
@@ -109,14 +110,14 @@ def process() -> Iterator[Metric]:
 
 
 class _Scrape:
-    """A registry of one scrape, which prometheus-client writes."""
+    """A registry for one scrape, in the form that prometheus-client expects."""
 
     def __init__(self, collect: Collect) -> None:
         self.collect = collect
 
 
 def exposition(collect: Collect, accept: str = "") -> tuple[bytes, str]:
-    """Return the metrics and their content type, in the format that the header `accept` prefers."""
+    """Return metrics and content type, in the format that the header `accept` prefers."""
     from prometheus_client.exposition import choose_encoder  # noqa: PLC0415 - when scraped
 
     encode, content_type = choose_encoder(accept)
@@ -124,7 +125,7 @@ def exposition(collect: Collect, accept: str = "") -> tuple[bytes, str]:
 
 
 async def serve_metrics(address: str, collect: Collect) -> asyncio.Server:
-    """Listen on `address` (host:port) and answer each scrape with what `collect` describes."""
+    """Listen on `address` (host:port), and answer each scrape with the metrics from `collect`."""
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

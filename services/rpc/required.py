@@ -1,14 +1,15 @@
-"""Required fields: what a message lacks, by the contract's own option.
+"""Required fields: finds fields that a message lacks, by an option in the contract.
 
-A field with `(google.api.field_behavior) = REQUIRED` is set in every message that has it: a message
-or an `optional` scalar is present, a text, a list and an enum are not empty (protos/README.md).
-Every request is checked as it is received (interceptors/statuses.py), and every answer where it is
-read. Rules with a condition, and numbers, which cannot be absent, belong to a message's codec.
+A field with `(google.api.field_behavior) = REQUIRED` must be set: a message or an `optional` scalar
+must be present; a string, a list and an enum must not be empty (protos/README.md). Every request is
+checked on receipt (interceptors/statuses.py), every response when it is read. The codec of a
+message checks conditional rules, and numbers, which cannot be absent.
 
-A type's check is made once, of its required fields and of the parts that can lack one. Kubernetes'
-objects have no such field, so that a pod costs nothing here. Parts in `LEFT_TO_THEIR_READERS` come
-several times for each pod, and a look at all of them took 1 % of the CPU: their readers, which
-look at the fields anyway, find one that is empty, and then ask `missing` for its path.
+The check of a message type is built once; it covers the required fields and the parts that can lack
+one. Kubernetes objects have no required field, so checking a pod costs nothing. Parts listed in
+`LEFT_TO_THEIR_READERS` occur several times for each pod, and checking all of them took 1 % of the
+CPU. Their readers read the fields anyway; a reader that finds an empty field calls `missing` to get
+its path.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from services.rpc.errors import FieldError
 
 PROBLEM = "is required"
 _Check = Callable[[Any], str]
-"""Returns the path of the first required field that a message lacks, "" if it is complete."""
+"""Returns the path of the first required field that a message lacks; "" if it is complete."""
 LEFT_TO_THEIR_READERS = frozenset(
     {
         "reprieve.scheduler.v1beta1.Event",  # services/scheduler/cluster_events.py
@@ -36,7 +37,7 @@ _TEXTS = frozenset({FieldDescriptor.CPPTYPE_STRING, FieldDescriptor.CPPTYPE_ENUM
 
 
 def missing(message: Message) -> str:
-    """Return the path of the first required field that `message` lacks, "" if it is complete."""
+    """Return the path of the first required field that `message` lacks; "" if it is complete."""
     lacking = _check_of(message.DESCRIPTOR)
     return lacking(message) if lacking is not None else ""
 
@@ -54,7 +55,7 @@ def is_required(field: FieldDescriptor) -> bool:
 
 @cache
 def _check_of(descriptor: Descriptor) -> _Check | None:
-    """Return the check of a type's messages, None where they are always complete."""
+    """Return the check for messages of a type; None if they are always complete."""
     if not any(map(is_required, _fields_within(descriptor))):
         return None
     checks = [*_own(descriptor), *_of_oneofs(descriptor), *_of_parts(descriptor)]
@@ -62,7 +63,7 @@ def _check_of(descriptor: Descriptor) -> _Check | None:
 
 
 def _fields_within(descriptor: Descriptor) -> Iterator[FieldDescriptor]:
-    """Yield the fields of a type and of all that its messages can have within them."""
+    """Yield the fields of a type, and of all message types that it can contain."""
     reached, unread = {descriptor}, [descriptor]
     while unread:
         for field in unread.pop().fields:
@@ -120,13 +121,13 @@ def _part_of(field: FieldDescriptor) -> _Check | None:
 
 
 def _part_within(field: FieldDescriptor) -> Descriptor | None:
-    """Return the type of a field's messages, None where they are not looked at here."""
+    """Return the message type of a field; None if the check does not descend into it."""
     part: Descriptor | None = field.message_type
     return None if part is None or part.full_name in LEFT_TO_THEIR_READERS else part
 
 
 def _is_choice(oneof: OneofDescriptor) -> bool:
-    """Return whether it is a oneof of the file, and not the one that `optional` makes."""
+    """Return whether a oneof is declared in the file, not synthesized for an `optional` field."""
     return len(oneof.fields) > 1
 
 

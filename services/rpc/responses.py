@@ -1,9 +1,9 @@
-"""Responses of a service as its client reads them: decoded, and within the contract's size.
+"""Decodes the responses of a service on the client's side, within the contract's size.
 
-What gRPC does with bytes that it cannot decode does not name them: a synchronous call ends with the
-status INTERNAL, as if the service had returned it, and in asyncio the reader waits for ever. A
-message above a library's limit ends a call with RESOURCE_EXHAUSTED. So decoders never raise here,
-and what cannot be read stands in the response's place, until the caller takes it.
+gRPC does not report responses that it cannot decode: a synchronous call ends with the status
+INTERNAL, as if the service had returned it, and in asyncio the reader waits forever. A message
+above a library's limit ends a call with RESOURCE_EXHAUSTED. Therefore decoders here never raise;
+they return an `Unreadable` in place of the response, and the caller reports it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _Parse = Callable[[bytes], Any]
 
 
 class Unreadable:
-    """Stands in the place of a response that cannot be read; `problem` is for users."""
+    """Takes the place of a response that cannot be decoded; `problem` is for users."""
 
     __slots__ = ("problem",)
 
@@ -28,9 +28,9 @@ class Unreadable:
 
 
 class ReadingChannel:
-    """A channel for generated stubs whose calls return an Unreadable where gRPC would fail.
+    """A channel whose calls return an Unreadable if gRPC would fail to decode a response.
 
-    `service` names the service in problems. It takes a grpc.Channel or a grpc.aio.Channel.
+    It wraps a grpc.Channel or a grpc.aio.Channel. `service` is the service's name in problems.
     """
 
     def __init__(self, channel: Any, service: str) -> None:

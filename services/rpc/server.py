@@ -1,10 +1,10 @@
-"""A service's life: listen, report the address, health checks and reflection, drain on SIGTERM.
+"""Runs a service: listen, report the address, health checks and reflection, drain on SIGTERM.
 
-Every service starts through `serve` with the options of `listen_options`, so that TLS, identities
-and shutdown are the same everywhere. What keeps one from starting is one line of error. Messages
-have gRPC's own limits, and the contract keeps them smaller (services/rpc/parts.py). Started as a
-child (`watch_stdin`), a service ends when its parent
-closes its end of standard input, so that no process is left behind by a killed replay.
+Every service starts through `serve` with the options of `listen_options`, so TLS, identities and
+shutdown are the same everywhere. A problem that prevents the start is reported in one line. gRPC's
+limits apply to messages; the contract keeps messages smaller (services/rpc/parts.py). A service
+that was started as a child (`watch_stdin`) ends when its parent's end of standard input is closed,
+so a killed replay leaves no process behind.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 Register = Callable[[grpc.aio.Server], None]
 Watch = Callable[[Callable[[bool], Awaitable[None]]], Awaitable[None]]
-"""Calls its argument whenever it changes whether what a service depends on responds."""
+"""Calls its argument with True or False whenever a dependency starts or stops responding."""
 
 
 async def serve(
@@ -67,12 +67,11 @@ async def serve(
 ) -> None:
     """Run a service until SIGTERM or SIGINT (or the end of standard input, if watched).
 
-    `service` is its short name for users, `full_name` the proto service's, for health checks.
-    `watch` reports whether what the service depends on responds; while it does not, the health of
-    `full_name` is NOT_SERVING.
-    `collect` describes the metrics of the service.
-    Once it listens it prints one line, `reprieve NAME listening on HOST:PORT`, on standard output.
-    Raises AccessError and StartError before anything else is done.
+    `service` is the short name for users, `full_name` the name of the proto service, for health
+    checks. `watch` reports whether a service that this one depends on responds; while it does not,
+    the health of `full_name` is NOT_SERVING. `collect` describes the metrics of the service. When
+    the service listens, one line is printed, `reprieve NAME listening on HOST:PORT`, on standard
+    output. Raises AccessError and StartError before anything is started.
     """
     credentials, gate = _entrance(service, listen)
     _allow_connections()
@@ -123,7 +122,7 @@ async def serve(
 
 
 def _push_logs(version: str, service: str) -> Callable[[], None]:
-    """Begin to send the log to a collector, if the variables name one; return what ends it."""
+    """Start to send the log to a collector, if the variables name one; return a stop function."""
     collector = collector_of(Signal.LOGS, os.environ)
     if collector is None:
         return lambda: None
@@ -133,7 +132,7 @@ def _push_logs(version: str, service: str) -> Callable[[], None]:
 
 
 def _push(collect: Collect, version: str, service: str) -> MetricsPush | None:
-    """Begin to send metrics to a collector, if the variables name one. Raises StartError."""
+    """Start to send metrics to a collector, if the variables name one. Raises StartError."""
     collector = collector_of(Signal.METRICS, os.environ)
     if collector is None:
         return None
@@ -146,7 +145,7 @@ def _push(collect: Collect, version: str, service: str) -> MetricsPush | None:
 
 
 def _reflect(names: tuple[str, ...], server: grpc.aio.Server) -> None:
-    """Serve reflection under its current name and its former one; the messages are equal."""
+    """Serve reflection under its current and its former name; both have the same messages."""
     former = reflection.SERVICE_NAME
     reflection.enable_server_reflection((*names, former, _REFLECTION), server)
     servicer = reflection.aio.ReflectionServicer((*names, former, _REFLECTION))
@@ -168,21 +167,23 @@ async def _watch(watch: Watch, checks: health.aio.HealthServicer, full_name: str
 
 
 _PING_INTERVAL_MS_MIN = 100
-"""A caller that sends pings more often is cut off; its --timeout keepalive may be short."""
+"""A caller that pings more often is disconnected; a short --timeout keepalive must be possible."""
 _METADATA_BYTES_MAX = 8192
-"""Metadata of a call: a token and a trace context take less. HPACK makes a lot of few bytes."""
+"""Limit for a call's metadata; a token and a trace context take less. HPACK can expand few bytes to
+many.
+"""
 _HANDSHAKE_MS, _IDLE_MS = 10_000, 60_000
-"""How long a connection may take to begin, and stay without a call; clients connect again."""
+"""How long a handshake may take, and how long a connection may be idle; clients reconnect."""
 _UNARY_CALLS = 128
 _FILES_MAX = 65536
 
 
 def server_options(limits: Limits, timeouts: Timeouts) -> list[tuple[str, int]]:
-    """Return gRPC's options: bounds on what a connection costs before its caller is known.
+    """Return gRPC's options, which bound the cost of a connection before its caller is identified.
 
-    Half-open connections are noticed, idle ones closed, and large messages refused by name; gRPC
-    itself refuses messages that are four times larger than the limit. A connection has a stream
-    for each session of its caller, and some calls beside them.
+    Half-open connections are detected, and idle ones closed. Messages above the limit are refused
+    by name; gRPC itself refuses messages four times larger than the limit. The number of streams of
+    a connection allows one for each session of its caller, and some other calls.
     """
     streams = limits.caller_sessions + _UNARY_CALLS if limits.caller_sessions else 0
     return [
@@ -200,7 +201,7 @@ def server_options(limits: Limits, timeouts: Timeouts) -> list[tuple[str, int]]:
 
 
 def _allow_connections() -> None:
-    """Raise the soft limit of open files: each connection is one, and 1,024 are soon idle."""
+    """Raise the soft limit of open files: each connection is one, and 1,024 are soon used up."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     most = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
     if soft != resource.RLIM_INFINITY and soft < most:
@@ -210,7 +211,7 @@ def _allow_connections() -> None:
 def interceptors(
     spans: ServiceSpans, limits: Limits = DEFAULT_LIMITS
 ) -> list[grpc.aio.ServerInterceptor]:
-    """Return the interceptors of every method; the one that makes spans only with a collector."""
+    """Return the interceptors of every method; spans are made only if there is a collector."""
     timing = [SpanInterceptor(spans)] if spans.are_needed else []
     return [*timing, RefusalInterceptor(limits.message_bytes)]
 
@@ -218,7 +219,7 @@ def interceptors(
 def _entrance(
     service: str, listen: Listen
 ) -> tuple[grpc.ServerCredentials | None, list[grpc.aio.ServerInterceptor]]:
-    """Return how a service is entered: its TLS, None if none, and the check of callers, if any."""
+    """Return a service's TLS credentials (None without TLS) and the check of callers, if any."""
     access = listen.access
     for option, address in (("--listen", listen.address), ("--metrics", listen.metrics)):
         if address:
@@ -231,7 +232,7 @@ def _entrance(
 
 
 def _check_open(listen: Listen) -> None:
-    """Warn of a service that everyone may use; raise AccessError without `insecure`."""
+    """Warn if everyone may use the service; raise AccessError unless `insecure` is set."""
     where = f"--listen {listen.address}: other machines reach it, and callers show no identity"
     if not listen.insecure:
         raise AccessError(
@@ -252,7 +253,7 @@ def _bind(server: grpc.aio.Server, address: str, credentials: grpc.ServerCredent
 
 
 def _stop_event(*, watch_stdin: bool) -> asyncio.Event:
-    """Return the event that SIGTERM, SIGINT, or the end of standard input, sets."""
+    """Return an event that is set by SIGTERM, SIGINT, or the end of standard input."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -269,12 +270,12 @@ def _read_or_stop(stop: asyncio.Event) -> None:
 
 
 def calm(young: int = 100_000) -> None:
-    """Exclude all present objects from garbage collection, and collect far less often.
+    """Exclude all existing objects from garbage collection, and collect far less often.
 
-    With the defaults the collector visits all pods again and again while they are added, and finds
-    nothing. `young` is the threshold of its youngest generation. A service makes some reference
-    cycles with each refusal and each call of its own; a replay makes none.
+    With the default settings, the collector visits all pods repeatedly while pods are added, and
+    finds no garbage. `young` is the threshold of its youngest generation. A service creates some
+    reference cycles with each refusal and each outgoing call; a replay creates none.
     """
     gc.freeze()
-    atexit.register(gc.unfreeze)  # else extension modules report what they could not free
+    atexit.register(gc.unfreeze)  # otherwise extension modules report objects as leaked
     gc.set_threshold(young, 50, 100)

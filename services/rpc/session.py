@@ -1,8 +1,9 @@
-"""One session: its requests in their order, and the answers kept for those that are sent again.
+"""One session: the order of its requests, and stored responses for requests that are sent again.
 
-A request's stamp has a session's name and a sequence number. The next number is carried out. The
-last one again, and earlier ones whose answer the caller has not acknowledged, return the answer
-that was kept; any other number is refused, before anything is changed.
+A request's stamp has a session's name and a sequence number. A request with the next number is
+processed. If the last request is sent again, or an earlier one whose response the caller has not
+acknowledged, the stored response is returned. Any other number is refused before anything is
+changed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from services.rpc.errors import (
 from services.rpc.limits import DEFAULT_LIMITS, Limits
 
 TIME_NS_MAX = 2**62
-"""The latest time of an operation, ns; what services compute from it then fits into 64 bits."""
+"""The latest time of an operation, ns; times that services compute from it fit into 64 bits."""
 Core = TypeVar("Core")
 
 
@@ -30,7 +31,7 @@ Core = TypeVar("Core")
 class HeldObjects:
     """The objects of a session: their number, and an estimate of their `size` in bytes.
 
-    A request counts with its size as far as the number of objects has grown by it.
+    The size of a request is added in proportion to the number of its changes that added an object.
     """
 
     objects: int = 0
@@ -39,7 +40,7 @@ class HeldObjects:
     _last_count: int = 1
 
     def weigh(self, objects: int, count: int, size: int) -> None:
-        """Note the number of objects before a request of `count` changes."""
+        """Update the estimate with the number of objects, before a request of `count` changes."""
         grown = objects - self.objects
         if grown > 0:
             self.size += self._last_size * min(grown, self._last_count) // self._last_count
@@ -50,11 +51,11 @@ class HeldObjects:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Session(Generic[Core]):
-    """One caller's state: `core` is the service's own, `at_ns` the time of its last operation.
+    """One caller's state: `core` is the service's state, `at_ns` the time of its last operation.
 
-    `request` is the last one with a sequence number, and `answer` its response; `kept` has the
-    responses before it that the caller has not acknowledged, with their requests' digests. `broken`
-    says why the session cannot continue. `in_use` counts open streams.
+    `request` is the last request with a sequence number, `answer` its response. `kept` has earlier
+    responses that the caller has not acknowledged, with digests of their requests. `broken` is why
+    the session cannot continue. `in_use` counts open streams.
     """
 
     name: str
@@ -73,10 +74,10 @@ class Session(Generic[Core]):
     held: HeldObjects = field(default_factory=HeldObjects)
 
     def repeated(self, request: Any) -> Any:
-        """Return the kept answer where `request` is sent again, None for the next one.
+        """Return the stored response if `request` is sent again; None for the next request.
 
         Raises SequenceMismatchError for a number out of order, and SequenceReusedError for another
-        request with the number of an earlier one (its trace context may differ).
+        request with the number of an earlier one (only the trace context may differ).
         """
         sequence = request.stamp.sequence
         if sequence == self.sequence + 1:
@@ -115,11 +116,11 @@ class Session(Generic[Core]):
         )
 
     def repeated_or_new(self, request: Any, *, live: bool) -> Any:
-        """Return as `repeated`; in a live session a request without a number is a new one."""
+        """Act as `repeated`, but in a live session, accept a request without a number as new."""
         return self.repeated(request) if not live or request.stamp.HasField("sequence") else None
 
     def check_time(self, field: str, at_ns: int, after_ns: int | None = None) -> int:
-        """Return `at_ns`; raises TimeGoesBackwardsError if it lies before the last operation."""
+        """Return `at_ns`. Raises TimeGoesBackwardsError if it is before the last operation."""
         last_ns = self.at_ns if after_ns is None else after_ns
         if at_ns < last_ns:
             raise TimeGoesBackwardsError(
@@ -129,7 +130,7 @@ class Session(Generic[Core]):
         return check_time_ns(field, at_ns)
 
     def advance(self, request: Any, at_ns: int, answer: Any) -> None:
-        """Record that the request was carried out and its answer."""
+        """Record a processed request and its response."""
         stamp = request.stamp
         if self.kept or stamp.HasField("acknowledged"):
             self._keep_unacknowledged(stamp)
@@ -138,7 +139,7 @@ class Session(Generic[Core]):
         self.request, self.answer = request, answer
 
     def _keep_unacknowledged(self, stamp: Any) -> None:
-        """Keep the last answer, unless the caller has received it, and drop those that it has."""
+        """Store the last response unless it is acknowledged; drop acknowledged responses."""
         kept, limits = self.kept, self.limits
         acknowledged = stamp.acknowledged if stamp.HasField("acknowledged") else self.sequence
         if self.sequence > acknowledged and self.answer is not None:
@@ -157,11 +158,14 @@ class Session(Generic[Core]):
             self.kept_bytes -= kept.pop(first)[2]
 
     def set_broken(self, error: BaseException) -> None:
-        """Record that `error` has left the session half changed: it cannot continue."""
+        """Record that `error` left the session partly changed, so that it cannot continue."""
         self.broken = shown_to_callers(error)
 
     def complete(self, request: Any, at_ns: int, answer: Any) -> None:
-        """Advance with the number in the answer; only set `at_ns` if the request has no number."""
+        """Put the sequence number into the response and advance.
+
+        If the request has no number, only set `at_ns`.
+        """
         if request.stamp.HasField("sequence"):
             answer.sequence = request.stamp.sequence
             self.advance(request, at_ns, answer)
@@ -170,14 +174,14 @@ class Session(Generic[Core]):
 
 
 def check_time_ns(field: str, at_ns: int) -> int:
-    """Return `at_ns`. Raises FieldError for one above TIME_NS_MAX."""
+    """Return `at_ns`. Raises FieldError for a time above TIME_NS_MAX."""
     if at_ns > TIME_NS_MAX:
         raise FieldError(field, f"{at_ns} ns is later than any time: use at most 2^62 ns")
     return at_ns
 
 
 def _bare(request: Any) -> Any:
-    """Return a request without what may differ when it is sent again."""
+    """Return a request without the fields that may differ when it is sent again."""
     stamp = request.stamp
     if not stamp.traceparent and not stamp.HasField("acknowledged"):
         return request

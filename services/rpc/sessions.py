@@ -1,7 +1,7 @@
-"""All sessions of a service: their names, owners, ends, and what they may take.
+"""All sessions of a service: their names, owners, ends and limits.
 
 A session belongs to the caller that created it. It ends by DeleteSession, or expires when it has
-had no request and no open stream for some time; why a session has ended is remembered for a while.
+had no request and no open stream for some time. The reason for its end is stored for a while.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from services.rpc.session import HeldObjects, Session
 
 _LOG = logging.getLogger("reprieve.rpc")
 REMEMBERED_MAX = 4096
-"""Ended sessions whose end is remembered."""
+"""Limit for the ended sessions whose reason is stored."""
 _SHOWN = 6
 _SESSION_OBJECTS, _COLLECT_OBJECTS, _COLLECT_AFTER_S = 1000, 20_000, 0.5
-"""What a session without objects counts as; how many are worth a collection; when it begins."""
+"""Objects that an empty session counts as; ended objects that justify a collection; its delay."""
 Core = TypeVar("Core")
 
 
@@ -74,7 +74,10 @@ class Sessions(Generic[Core]):
         return iter(tuple(self._sessions.values()))
 
     def create(self, core: Core, objects: int = 0, size: int = 0) -> Session[Core]:
-        """Start a session with an unguessable name, which holds so much. Raises LimitError."""
+        """Start a session with an unguessable name.
+
+        objects, size: the number of its objects, and their size in bytes. Raises LimitError.
+        """
         self.check_free()
         owner = current_caller()
         if objects or size:
@@ -106,9 +109,9 @@ class Sessions(Generic[Core]):
         self._ceiling.check()
 
     def delete(self, name: str) -> Session[Core] | None:
-        """Remove a session and return it, None for an unknown name.
+        """Remove a session and return it; None for an unknown name.
 
-        Raises PermissionDeniedError for another caller's.
+        Raises PermissionDeniedError for another caller's session.
         """
         session = self._sessions.get(name)
         if session is not None:
@@ -119,7 +122,7 @@ class Sessions(Generic[Core]):
     def get(self, stamp: StampLike, *, counts: bool = True) -> Session[Core]:
         """Return the session that `stamp` names; resets its idle timer if the call `counts`.
 
-        Raises SessionExpiredError, PermissionDeniedError for another caller's, and
+        Raises SessionExpiredError, PermissionDeniedError for another caller's session, and
         SessionBrokenError.
         """
         session = self._sessions.get(stamp.session_id)
@@ -151,7 +154,7 @@ class Sessions(Generic[Core]):
 
     @contextmanager
     def call(self) -> Iterator[Call[Core]]:
-        """Count a stream of the present caller; sessions that it gets do not expire meanwhile.
+        """Count a stream of the current caller; sessions used in it do not expire while it is open.
 
         Raises LimitError.
         """
@@ -169,9 +172,9 @@ class Sessions(Generic[Core]):
                 del self._streams[caller]
 
     def make_room(self, session: Session[Core], objects: int, count: int, adds: int) -> None:
-        """Check the limits of what a session holds, before a request of `count` changes.
+        """Check the limits of a session before a request of `count` changes.
 
-        The session has so many `objects`; the request adds `adds` at most. Raises LimitError.
+        The session has `objects` objects; the request adds at most `adds`. Raises LimitError.
         """
         held = session.held
         size, before = RECEIVED_BYTES.get(), held.size
@@ -182,13 +185,13 @@ class Sessions(Generic[Core]):
             self._ceiling.check()
 
     def _check_room(self, owner: str, objects: int, size: int) -> None:
-        """Check the limits of a session's objects, and of `size` bytes more of its owner."""
+        """Check the limits for a session's objects, and for `size` more bytes of its owner."""
         check = self.limits.check
         check("session_objects", objects, "objects of a session")
         check("caller_bytes", self._bytes[owner] + size, "bytes in a caller's sessions")
 
     def expire(self) -> None:
-        """End the sessions that have had no request and no stream for long enough."""
+        """End sessions that have had no request and no stream for longer than idle_s."""
         idle_s = self.limits.idle_s
         if not idle_s:
             return
@@ -213,26 +216,27 @@ class Sessions(Generic[Core]):
             self._ended.popitem(last=False)
 
     def _collect_after(self, session: Session[Core]) -> None:
-        """Collect garbage soon, if what ended sessions have held is as much as what others hold.
+        """Collect garbage soon, if ended sessions had as many objects as the others have.
 
-        Cores have reference cycles, and the collector otherwise looks at old objects far too seldom
-        (services/rpc/server.py, `calm`). So it costs a fixed share of what the requests have cost.
+        Cores have reference cycles, and the collector otherwise visits old objects far too seldom
+        (services/rpc/server.py, `calm`). With this rule, the cost of collections is a fixed share
+        of the cost of requests.
         """
         self._uncollected += _SESSION_OBJECTS + session.held.objects
         held = sum(_SESSION_OBJECTS + session.held.objects for session in self._sessions.values())
         if self._uncollected < max(_COLLECT_OBJECTS, held):
             return
-        with suppress(RuntimeError):  # without a loop: the next end of a session looks
+        with suppress(RuntimeError):  # without a loop, the next end of a session tries again
             asyncio.get_running_loop().call_later(_COLLECT_AFTER_S, gc.collect)
             self._uncollected = 0
 
     def _watch(self) -> None:
-        """Look for expired sessions from time to time, as long as there are sessions."""
+        """Check for expired sessions from time to time, as long as there are sessions."""
         if self._timer is not None or not self.limits.idle_s or not self._sessions:
             return
         try:
             loop = asyncio.get_running_loop()
-        except RuntimeError:  # the next session's creation looks
+        except RuntimeError:  # without a loop, the next creation of a session tries again
             return
         self._timer = loop.call_later(min(self.limits.idle_s / 4, 30.0), self._look)
 
@@ -243,7 +247,7 @@ class Sessions(Generic[Core]):
 
 
 class Call(Generic[Core]):
-    """A stream, with the sessions that it uses."""
+    """A stream and the sessions that are used in it."""
 
     __slots__ = ("_last", "_sessions", "_used")
 
@@ -263,12 +267,12 @@ class Call(Generic[Core]):
         return session
 
     def end(self, now_s: float) -> None:
-        """Let the sessions age from now on."""
+        """Start the idle timers of the sessions at `now_s`."""
         for session in self._used:
             session.in_use -= 1
             session.used_s = now_s
 
 
 def shortened(name: str) -> str:
-    """Return a session's name as messages and logs show it: the name gives the right to use it."""
+    """Shorten a session's name for messages and logs: the full name is the right to use it."""
     return repr(name if len(name) <= _SHOWN else f"{name[:_SHOWN]}...")

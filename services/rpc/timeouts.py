@@ -1,8 +1,8 @@
 """The timeouts of clients, by name, and the keep-alive of their connections.
 
-They are options of every command that calls a service and of the services themselves. gRPC sends
-keep-alive pings on a connection that is silent; while calls are open a client sends two of them at
-most, and the timeout of the response ends the wait after that.
+They are options of every command that calls a service, and of the services. gRPC sends keep-alive
+pings on a silent connection. While a call is open, a client sends at most two pings; after that,
+the timeout of the response ends the wait.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ VARIABLE = "REPRIEVE_TIMEOUTS"
 class Timeouts:
     """Wall times in seconds.
 
-    response: from a request in a stream to its response, after which the service counts as lost.
-    call: a call that opens, shows or ends a session. checkpoint: saving or restoring a session.
-    queue: from a scheduler's request in a stream to its queue's response. unreachable: how long a
-    scheduler waits for a queue without a connection before its own caller is refused. keepalive:
-    after how long without data a connection is probed. probe: how long the response to that may
-    take.
+    response: from a request in a stream to its response; later, the service counts as lost.
+    call: for a call that opens, shows or ends a session. checkpoint: for saving or restoring a
+    session. queue: from a scheduler's request in a stream to its queue's response. unreachable: how
+    long a scheduler without a connection to its queue waits before it refuses its caller.
+    keepalive: the time without data after which a connection is probed. probe: how long the
+    response to the probe may take.
     """
 
     response: float = 45.0
@@ -40,7 +40,7 @@ class Timeouts:
     probe: float = 20.0
 
     def with_values(self, texts: Iterable[str]) -> Timeouts:
-        """Return these times with others, each as NAME=DURATION. Raises ValueError."""
+        """Return these timeouts, changed by texts NAME=DURATION. Raises ValueError."""
         values: dict[str, float] = {}
         for text in texts:
             name, equals, value = text.partition("=")
@@ -58,11 +58,11 @@ class Timeouts:
 
     @property
     def keepalive_options(self) -> list[tuple[str, int]]:
-        """GRPC's options of a channel, or of a server, for its connections."""
+        """Return gRPC's keep-alive options for the connections of a channel or a server."""
         return [
             ("grpc.keepalive_time_ms", round(self.keepalive * 1000)),
             ("grpc.keepalive_timeout_ms", round(self.probe * 1000)),
-            ("grpc.http2.ping_timeout_ms", round(self.probe * 1000)),  # else 60 s for all pings
+            ("grpc.http2.ping_timeout_ms", round(self.probe * 1000)),  # the default is 60 s
         ]
 
 

@@ -11,7 +11,7 @@ FROM_SOURCE = "0+source"
 
 
 def package_version() -> str:
-    """Return the installed version, FROM_SOURCE where the sources are not installed."""
+    """Return the installed version; FROM_SOURCE if the package is not installed."""
     try:
         return version("reprieve")
     except PackageNotFoundError:

@@ -1,4 +1,4 @@
-"""Reads the collector for spans, metrics and logs from the standard OTEL_ variables."""
+"""Reads the address of the collector from the standard OTEL_ variables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class TelemetryError(ValueError):
 
 
 class Signal(Enum):
-    """A kind of exported telemetry; the value is its part of the names of variables."""
+    """A kind of exported telemetry; the value is its part of the variables' names."""
 
     TRACES = "TRACES"
     METRICS = "METRICS"
@@ -28,17 +28,17 @@ class Protocol(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collector:
-    """The collector of a signal; the exporters read the other variables themselves."""
+    """The collector of a signal; exporters read the other OTEL_ variables themselves."""
 
     endpoint: str
     protocol: Protocol
 
 
 def collector_of(signal: Signal, environment: Mapping[str, str]) -> Collector | None:
-    """Return the collector that the variables name for a signal, None if none.
+    """Return the collector that the variables name for a signal; None if they name none.
 
     OTEL_METRICS_EXPORTER, OTEL_LOGS_EXPORTER and OTEL_SDK_DISABLED turn metrics and logs off;
-    spans follow --spans. Raises TelemetryError for a protocol that is not served.
+    --spans controls spans. Raises TelemetryError for an unsupported protocol.
     Source: OpenTelemetry specification 1.40, protocol/exporter and sdk-environment-variables.
     """
     names = (f"{signal.value}_", "")

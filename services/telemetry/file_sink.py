@@ -22,12 +22,12 @@ _STATUS_ERROR = 2
 
 
 class FileSpanSink:
-    """Writes spans to a file, up to 512 a line; after an error it only counts them."""
+    """Writes spans to a file, up to 512 in a line; after an error, it only counts them."""
 
     def __init__(
         self, file: GrowingFile, resource: Resource, position: SinkPosition | None = None
     ) -> None:
-        """Write to a file; `position`: what was counted when the file had its size."""
+        """Write to a file; `position` has the counts at the time when the file had its size."""
         described = _attributes(cast("Mapping[str, Attribute]", resource.attributes))
         self._before = (
             f'{{"resourceSpans":[{{"resource":{{"attributes":[{described}]}},'
@@ -40,7 +40,7 @@ class FileSpanSink:
         self._spans.written = position.delivered if position is not None else 0
 
     def end(self, span: Span) -> None:
-        """Write a span that has ended, with the next full line."""
+        """Write an ended span, with the next full line."""
         self._ended += 1
         self._spans.waiting.append(span)
         if len(self._spans.waiting) >= _SPANS_PER_LINE:
@@ -57,7 +57,7 @@ class FileSpanSink:
             self._spans.waiting.clear()
 
     def position(self, *, syncs: bool = True) -> SinkPosition:
-        """Return where to continue; the file, and with `syncs` the disk, has what ended before."""
+        """Write all ended spans to the file, with `syncs` to the disk; return the position."""
         self.flush()
         try:
             if syncs:
@@ -93,7 +93,7 @@ class FileSpanSink:
 
 
 def _span(span: Span) -> str:
-    """Return a span as JSON; by f-strings, since a mapping for each takes twice as long."""
+    """Return a span as JSON; f-strings take half as long as encoding a mapping."""
     optional = ""
     if span.parent_id:
         optional = f',"parentSpanId":"{span.parent_id}"'
@@ -111,7 +111,7 @@ def _span(span: Span) -> str:
 
 
 def _attributes(attributes: Mapping[str, Attribute]) -> str:
-    # The two most frequent types are inline, since a run has millions of attributes.
+    # The two most frequent types are inlined, because a run has millions of attributes.
     return ",".join(
         [
             f'{{"key":"{key}","value":{{"intValue":"{value}"}}}}'
@@ -125,7 +125,7 @@ def _attributes(attributes: Mapping[str, Attribute]) -> str:
 
 
 def _value(value: Attribute) -> str:
-    # Strings and numbers here are of subclasses, such as an enum's.
+    # isinstance, because strings and numbers may be of subclasses, such as enums.
     if isinstance(value, str):
         return f'{{"stringValue":{_string(value)}}}'
     if isinstance(value, bool):

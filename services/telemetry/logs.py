@@ -1,6 +1,6 @@
 """A service's log: lines for users, JSON lines for programs, and records for a collector.
 
-A record that is written while a request is carried out has the ids of the request's trace.
+A record that is written while a request is processed has the IDs of the request's trace.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from services.terminal import LogFormatter
 
 LEVELS = ("debug", "info", "warning", "error")
 NAME = "reprieve"
-"""The logger of which all others of ours are children."""
+"""The parent of all our loggers."""
 CURRENT: ContextVar[SpanContext | None] = ContextVar("current_span", default=None)
 """The span in which this task runs."""
 _TEXT = "%(asctime)s %(levelname)s %(message)s"

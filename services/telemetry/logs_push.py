@@ -1,4 +1,4 @@
-"""A service's log records to a collector over OTLP, by the SDK's batching processor."""
+"""Sends a service's log records to a collector over OTLP, by the SDK's batching processor."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NUMBERS = {
 
 
 def start(collector: Collector, version: str, service: str) -> Callable[[], None]:
-    """Start to export our log records; return a function that flushes them and stops."""
+    """Start the export of our log records; return a function that flushes and stops it."""
     provider = LoggerProvider(resource(version, service), shutdown_on_exit=False)
     provider.add_log_record_processor(BatchLogRecordProcessor(_exporter(collector)))
     handler = _Handler(provider.get_logger(NAME, version))
@@ -50,7 +50,7 @@ def _exporter(collector: Collector) -> LogRecordExporter:
 
 
 class _Handler(logging.Handler):
-    """Passes records on; the SDK's own handler is deprecated and knows its own spans only."""
+    """Passes records to the SDK, whose own handler is deprecated and supports only SDK spans."""
 
     def __init__(self, logger: Logger) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""The metrics of a service to a collector over OTLP: those that Prometheus would scrape.
+"""Sends the metrics of a service, as for a Prometheus scrape, to a collector over OTLP.
 
-What is counted has one description (services/rpc/prometheus.py), which is translated here, so that
-the SDK's instruments, which lock and time each call, are not needed. Counts are cumulative from the
-start of the process.
+Metrics have one description (services/rpc/prometheus.py), which is translated here to OTLP. This
+avoids the SDK's instruments, which lock and time each call. Counts are cumulative from the start of
+the process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _INTERVAL_VARIABLE = "OTEL_METRIC_EXPORT_INTERVAL"
 _INTERVAL_MS = 60_000
 _CUMULATIVE = AggregationTemporality.CUMULATIVE
 _UNITS = {"seconds": "s", "bytes": "By"}
-"""Units of OTLP (UCUM) by the ends of Prometheus' names."""
+"""Units of OTLP (UCUM) by the suffix of the Prometheus name."""
 _NOT_KEPT: Any = None
 """An optional field of OTLP that the SDK's type requires."""
 
@@ -72,9 +72,9 @@ def export_interval_s(environment: Mapping[str, str] = os.environ) -> float:
 
 
 class MetricsPush:
-    """Sends what `collect` describes again and again, and once more at the end.
+    """Sends the metrics that `collect` describes periodically, and once more at the end.
 
-    `collect` runs in the event loop, where the counting is done; sending does not.
+    `collect` runs in the event loop, like the counting; sending runs in another thread.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ def _name(family: Family) -> str:
 
 
 def _unit(family: Family) -> str:
-    """Return the unit that a metric's name ends with, "" for one that counts things."""
+    """Return the unit by the suffix of a metric's name; "" for a metric without a unit."""
     return _UNITS.get(family.name.removesuffix("_total").rpartition("_")[2], "")
 
 
@@ -159,7 +159,7 @@ def _data(family: Family, began_ns: int, now_ns: int) -> Sum | Gauge | Histogram
 
 
 def _histogram_points(family: Family, began_ns: int, now_ns: int) -> Iterator[HistogramDataPoint]:
-    """Yield a point for each series: Prometheus counts up to a bound, OTLP between two."""
+    """Yield a point for each series, with counts between bounds in place of cumulative counts."""
     series: dict[tuple[tuple[str, str], ...], list[Sample]] = {}
     for sample in family.samples:
         labels = tuple((key, value) for key, value in sample.labels.items() if key != "le")

@@ -1,8 +1,8 @@
-"""Spans to a collector over OTLP, in batches.
+"""Sends spans to a collector over OTLP, in batches.
 
-The SDK's BatchSpanProcessor drops spans without an error when it cannot keep up, and ignores an
-exporter's failure, so exporters are called here. A replay waits for its collector and loses no
-span; a service does not wait, and counts what was lost.
+The SDK's BatchSpanProcessor drops spans without an error when it cannot keep up, and ignores
+failures of the exporter; therefore exporters are called directly. A replay waits for its collector
+and loses no span; a service does not wait, and counts lost spans.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ def open_background(collector: Collector, resource: Resource) -> BackgroundSink:
 
 
 class OtlpSpanSink:
-    """Passes spans to an exporter and counts those it has delivered.
+    """Passes spans to an exporter and counts delivered spans.
 
-    After a failed batch the others are only counted: the run has failed already, and the exporter
-    has retried for as long as OTEL_EXPORTER_OTLP_TIMEOUT allows.
+    After a failed batch, later spans are only counted: the exporter has already retried for as long
+    as OTEL_EXPORTER_OTLP_TIMEOUT allows, and the run has failed.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class OtlpSpanSink:
         """Do nothing: a collector gets whole batches."""
 
     def position(self, *, syncs: bool = True) -> own.SinkPosition:  # noqa: ARG002 - the protocol's
-        """Export the spans that have ended; a sink that continues exports none of them again."""
+        """Export all ended spans; a sink that continues from the position exports none again."""
         self._export()
         return own.SinkPosition(self._ended, self._delivered, problem=self._problem)
 
@@ -115,8 +115,9 @@ class OtlpSpanSink:
 class BackgroundSink:
     """Passes spans to an exporter in a separate thread, once a second or when a batch is full.
 
-    What the collector does not take is lost and counted; later spans are tried again. So are spans
-    beyond those that may wait, as with the specification's batching processor.
+    Spans that the collector does not accept are lost and counted; later spans are sent again. Spans
+    beyond the limit of the queue are also lost and counted, as with the specification's batching
+    processor.
     """
 
     def __init__(self, exporter: SpanExporter, target: str, resource: Resource) -> None:
@@ -133,7 +134,7 @@ class BackgroundSink:
         self._thread.start()
 
     def end(self, span: own.Span) -> None:
-        """Export a span that has ended, soon."""
+        """Queue an ended span for export."""
         self._ended += 1
         if len(self._pending) >= _WAITING_MAX:
             self._problem = self._problem or f"{self._target} was slower than spans ended"
@@ -143,10 +144,10 @@ class BackgroundSink:
             self._wanted.set()
 
     def flush(self) -> None:
-        """Do nothing: the thread sends what ended within a second."""
+        """Do nothing: the thread sends ended spans within a second."""
 
     def position(self, *, syncs: bool = True) -> own.SinkPosition:  # noqa: ARG002 - the protocol's
-        """Return how many spans ended and arrived until now."""
+        """Return the numbers of ended and delivered spans so far."""
         return own.SinkPosition(self._ended, self._delivered, problem=self._problem)
 
     def close(self) -> own.Delivery:

@@ -1,4 +1,4 @@
-"""A service's own spans, in wall time: one for each request with its caller's trace context.
+"""The spans of a service, in wall time: one for each request that has a trace context.
 
 The standard OTEL_ variables name the collector; without an endpoint there are no spans.
 """
@@ -22,9 +22,9 @@ _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-[0-9a-f]{2}\Z")
 
 @dataclass(slots=True)
 class OpenSpan:
-    """A request's span while it is carried out: what it ends with can be set until then.
+    """The span of a request in progress; attributes and error can be set until its end.
 
-    `traceparent` is the context for further calls. `error` is "" for no error.
+    `traceparent` is the context for further calls. `error` is "" if there is no error.
     """
 
     traceparent: str
@@ -35,7 +35,7 @@ class OpenSpan:
 class ServiceSpans:
     """Makes a service's spans; without a sink it makes none.
 
-    With `marks_logs` a request's log records have the ids of its trace without a sink, too.
+    With `marks_logs`, a request's log records have the IDs of its trace even without a sink.
     """
 
     def __init__(self, sink: SpanSink | None = None, *, marks_logs: bool = False) -> None:
@@ -59,14 +59,14 @@ class ServiceSpans:
 
     @property
     def are_needed(self) -> bool:
-        """Whether requests are to be timed or marked."""
+        """Whether requests must be timed, or their log records marked."""
         return self._sink is not None or self._marks_logs
 
     @contextmanager
     def span(
         self, name: str, parent: str, attributes: Mapping[str, Attribute]
     ) -> Iterator[OpenSpan]:
-        """Time a request of the trace of `parent`, and yield its span.
+        """Time a request in the trace of `parent`, and yield its span.
 
         Without a sink, or with an invalid `parent`, the yielded traceparent is `parent` itself.
         """

@@ -1,6 +1,6 @@
 """Opens the sink of spans: a file, or the collector that the standard OTEL_ variables name.
 
-An exporter is imported only where there is a collector: that takes a third of a service's start.
+An exporter is imported only if there is a collector: the import takes a third of a service's start.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ def open_span_sink(
 ) -> SpanSink:
     """Return a sink to the collector that `environment` names, or else to a file.
 
-    `open_file` is called for a file only. The sink continues at `position`, if that is set. Raises
-    TelemetryError for a protocol that is not served, and what `open_file` raises.
+    `open_file` is called only for a file. The sink continues at `position`, if it is set. Raises
+    TelemetryError for an unsupported protocol, and the errors of `open_file`.
     """
     collector = collector_of(Signal.TRACES, environment)
     from services.telemetry.resource import resource  # noqa: PLC0415 - loaded when needed
@@ -36,9 +36,9 @@ def open_span_sink(
 
 
 def service_sink(environment: Mapping[str, str], version: str, service: str) -> SpanSink | None:
-    """Return a sink for the spans of a service, None without a collector.
+    """Return a sink for the spans of a service; None without a collector.
 
-    It never makes its caller wait. Raises TelemetryError for a protocol that is not served.
+    The sink never blocks its caller. Raises TelemetryError for an unsupported protocol.
     """
     collector = collector_of(Signal.TRACES, environment)
     if collector is None:

@@ -1,9 +1,9 @@
-"""Spans that have ended, the sinks that take them, and the sampling of traces.
+"""Ended spans, the sinks that receive them, and the sampling of traces.
 
-A replay's spans run in virtual time and are complete when they are made, so they are values and not
-objects that are opened and closed: making one takes a fraction of the SDK's tracer's time. Which
-traces are kept is a function of (seed, name) alone, and so are their ids, unless spans show wall
-time: a collector would merge two runs of one trace.
+A replay's spans run in simulated time and are complete when they are created. So they are values,
+not objects that are opened and closed, and creating one takes a fraction of the time that the SDK's
+tracer takes. The selection of traces depends only on (seed, name), and so do their IDs. If spans
+show wall time, IDs also depend on the run, because a collector would merge two runs of one trace.
 
 Source: OpenTelemetry specification 1.40, trace SDK, TraceIdRatioBased (the lowest 8 bytes of the
 trace id decide, so that any sampler of the same share decides alike).
@@ -54,9 +54,9 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """The outcome of a run's spans: how many ended, how many were delivered, the first problem.
+    """The delivery of a run's spans: ended spans, delivered spans, and the first problem.
 
-    `target` is a file's name or an endpoint, "" if spans were not requested.
+    `target` is a file's name or an endpoint; "" if spans were not requested.
     """
 
     ended: int = 0
@@ -71,7 +71,7 @@ class Delivery:
 
 
 class SinkPosition(NamedTuple):
-    """The progress of a sink: spans ended and delivered, and the first problem."""
+    """The progress of a sink: ended spans, delivered spans, and the first problem."""
 
     ended: int
     delivered: int
@@ -82,7 +82,7 @@ class SpanSink(Protocol):
     """Receives spans. A sink may make its caller wait, and reports every lost span."""
 
     def end(self, span: Span) -> None:
-        """Deliver a span that has ended, now or later."""
+        """Deliver an ended span, now or later."""
 
     def flush(self) -> None:
         """Write ended spans that wait for a file; any thread may call this.
@@ -91,9 +91,9 @@ class SpanSink(Protocol):
         """
 
     def position(self, *, syncs: bool = True) -> SinkPosition:
-        """Deliver what has ended, and return where a new sink can continue.
+        """Deliver all ended spans, and return the position from which a new sink can continue.
 
-        syncs: wait until the disk has it, where it goes to a file.
+        syncs: whether to wait until the disk has the spans, if the sink is a file.
         """
 
     def close(self) -> Delivery:
@@ -102,14 +102,14 @@ class SpanSink(Protocol):
 
 _SPAN_IDS = 1 << 64
 _STEP = 0x9E3779B97F4A7C15
-"""Between two span ids: 2^64 by the golden ratio, so that their first digits differ, too."""
+"""Difference of two span IDs: 2^64 divided by the golden ratio, so that first digits differ."""
 
 
 class TraceIds:
-    """The ids of one trace: its own, and any number of span ids.
+    """The trace ID of one trace, and any number of span IDs.
 
-    The first span id is from the digest, as the trace's own; each further one is the last plus a
-    constant, which is odd, so that none is repeated.
+    The first span ID comes from the digest that the trace ID comes from. Every further one is the
+    previous one plus an odd constant, so that none is repeated.
     """
 
     __slots__ = ("_next", "trace_id")
@@ -131,8 +131,8 @@ class TraceIds:
 class Sampling:
     """The share of traces to keep, 0 to 1.
 
-    run_ns: the run's beginning, to be set where two runs must not share the ids of traces. Which
-    traces are kept does not depend on it.
+    run_ns: the run's beginning, set if two runs must not share trace IDs. The selection of traces
+    does not depend on it.
     """
 
     share: float
@@ -156,7 +156,7 @@ class Sampling:
         return {0.0: "off", 1.0: "all"}.get(self.share, f"{self.share * 100:.10g}%")
 
     def pick(self, seed: int, name: str) -> TraceIds | None:
-        """Return the ids of the trace of `name` (a pod's UID), None if it is not kept."""
+        """Return the IDs for the trace of `name` (a pod's UID); None if it is not sampled."""
         if not self.share:
             return None
         key = (seed % _SPAN_IDS).to_bytes(8, "big")
@@ -164,7 +164,8 @@ class Sampling:
         if int.from_bytes(digest[8:16], "big") >= self.share * _SPAN_IDS:
             return None
         if self.run_ns:
-            # Little-endian: tools show an id's first digits, and two runs begin in one hour.
+            # Little-endian: tools show the first digits of an ID, and the high digits of the times
+            # of two runs are equal.
             first = int.from_bytes(digest[:8], "little") ^ self.run_ns % _SPAN_IDS
             digest = first.to_bytes(8, "little") + digest[8:]
         return TraceIds(digest)

@@ -1,4 +1,4 @@
-"""Results of operations and states of nodes, as messages."""
+"""Converts results of operations, and states of nodes, to messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""EvictionConfig: the message, the file that it may contain, and the core's value."""
+"""Converts EvictionConfig: the message, a KubeletConfiguration file in it, and the core's value."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ _BESIDE_A_FILE = frozenset(
 
 
 def config_from_message(message: eviction_pb2.EvictionConfig, *, field: str) -> ParsedConfig:
-    """Return the configuration, defaults filled in; `field` is the message's path.
+    """Return the configuration with defaults filled in; `field` is the message's path.
 
-    Raises FieldError for what a kubelet refuses, with the kubelet's text.
+    Raises FieldError, with the kubelet's text, for settings that a kubelet refuses.
     """
     if message.kubelet_configuration:
         config, warnings, path = *_from_file(message, field), f"{field}.kubelet_configuration"
@@ -55,7 +55,7 @@ def read_config(config: EvictionConfig, warnings: tuple[str, ...] = ()) -> Parse
 
 
 def path_in_file(error: ConfigError) -> str:
-    """Return the path in a KubeletConfiguration of the setting that was refused."""
+    """Return the path of the refused setting in a KubeletConfiguration."""
     return _path(error, _IN_A_FILE)
 
 

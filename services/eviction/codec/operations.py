@@ -1,4 +1,4 @@
-"""Operations on nodes: messages to values, with the pods and statistics that they carry.
+"""Decodes operations on nodes, with their pods and statistics.
 
 A figure that a summary does not report is None.
 """
@@ -43,9 +43,9 @@ WallClock = Callable[[], int]
 def step_from_message(
     message: eviction_service_pb2.Step, *, field: str, clock: WallClock | None = None
 ) -> StepNode:
-    """Return the step; `field` is its path. `clock`, of a live session, times a step without time.
+    """Return the step; `field` is its path. Raises FieldError.
 
-    Raises FieldError.
+    `clock` is a live session's; it sets the time of a step that has none.
     """
     pods = tuple(
         pod_from_message(pod, field=f"{field}.pods[{index}]")
@@ -71,7 +71,7 @@ def step_from_message(
 
 
 def resume_from_message(message: eviction_service_pb2.Resume, *, field: str) -> ResumeNode:
-    """Return the end of a step that waits; `field` is its path. Raises FieldError."""
+    """Return the operation that ends a waiting step; `field` is its path. Raises FieldError."""
     statistics = (
         _statistics(message.observations, field) if message.HasField("observations") else None
     )
@@ -111,9 +111,10 @@ def _statistics(message: eviction_pb2.Observations, field: str) -> NodeStatistic
 
 
 def node_summary(message: eviction_pb2.Observations, *, field: str) -> NodeSummary:
-    """Return the node's own statistics; `pod_usage` reads its pods', which few steps need.
+    """Return the node's statistics without those of its pods.
 
-    Raises FieldError, below the path `field`, for statistics without the pod's UID.
+    Few steps need the pods' statistics; `pod_usage` reads them. Raises FieldError, below the path
+    `field`, for a pod's statistics without a UID.
     """
     for index, pod in enumerate(message.pods):
         if not pod.pod.uid:

@@ -1,7 +1,8 @@
 """Limits on local storage: every pod that exceeds one is evicted at once.
 
-A pod is checked against its emptyDirs' size limits, then its own limit on ephemeral storage, then
-each container's; the first that it exceeds is the cause. A critical pod is never evicted.
+A pod is checked against the size limits of its emptyDirs, then the pod's limit on ephemeral
+storage, then each container's limit. The first exceeded limit is the cause. A critical pod is never
+evicted.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, localStorageEviction.
 """
@@ -55,7 +56,7 @@ def local_storage_evictions(
 
 
 def may_be_evicted(pod: EvictionPod) -> bool:
-    """Return whether `pod` has a limit on local storage that could evict it, by its spec alone."""
+    """Return whether the spec of `pod` has a limit on local storage that can lead to eviction."""
     limited = any(volume.size_limit is not None for volume in pod.volumes) or any(
         EPHEMERAL_STORAGE in container.limits
         for container in (*pod.containers, *pod.init_containers)

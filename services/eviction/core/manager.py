@@ -1,13 +1,14 @@
 """The eviction manager of one node: synchronize, reclaim, evict, admit.
 
-A step is a pure function of the state, the node's statistics and its pods. It is interrupted where
-garbage is to be collected: `synchronize` then returns NeedReclaim, the node collects, and `resume`
-ends the step with the statistics after the collection. Ranking and message are decided before the
-collection, since upstream takes them from the first statistics too; only whether the pod is evicted
-depends on the second.
+A step is a pure function of the state, the node's statistics and its pods. If garbage must be
+collected, the step is interrupted: `synchronize` returns NeedReclaim, the node collects garbage,
+and `resume` ends the step with the statistics after the collection. As upstream, ranking and
+message are based on the statistics before the collection; only the decision to evict is based on
+the statistics after it.
 
-A failure outside is an input where it matters: missing statistics (summary None) and file systems
-that could not be inspected. Failures of collections and kills change nothing and are not inputs.
+Failures outside the manager are inputs if they matter: missing statistics (summary None) and file
+systems that could not be inspected. Failed collections and failed kills have no effect, so they are
+not inputs.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, managerImpl.
 """
@@ -59,7 +60,7 @@ from services.kube.kubelet import EvictionConfig
 
 
 class StepOrderError(ValueError):
-    """A step begun while another waits for its collection, or resumed while no step waits."""
+    """`synchronize` was called while a step waits, or `resume` while no step waits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +122,11 @@ class Manager:
         pods: Sequence[EvictionPod],
         disk_info_error: str = "",
     ) -> StepResult | NeedReclaim:
-        """Take a step at `now_ns` over the active `pods`, in the node's order.
+        """Take a step at `now_ns` with the active `pods`, in the node's order.
 
-        `summary` is None if the statistics could not be read; `disk_info_error` is why the file
-        systems could not be inspected, which matters until they have been once. Raises
-        StepOrderError while a step waits for its collection.
+        `summary` is None if the statistics could not be read. `disk_info_error` is why the file
+        systems could not be inspected; it matters only until the first successful inspection.
+        Raises StepOrderError while a step waits for its collection.
         """
         if self._pending is not None:
             raise StepOrderError("the last step waits for its garbage collection")
@@ -148,11 +149,11 @@ class Manager:
         return reclaim
 
     def resume(self, summary: NodeSummary | None) -> StepResult:
-        """End the step that waits, with the statistics after the collection.
+        """End the waiting step with the statistics after the collection.
 
-        The pod is not evicted if no threshold is met any more, with minimum reclaims and before
-        grace periods. Without statistics (None) it is evicted. Raises StepOrderError if no step
-        waits. Source: reclaimNodeLevelResources.
+        The pod is not evicted if no threshold is met any more; this test includes minimum reclaims
+        and ignores grace periods. Without statistics (None), the pod is evicted. Raises
+        StepOrderError if no step waits. Source: reclaimNodeLevelResources.
         """
         if self._pending is None:
             raise StepOrderError("no step waits for a garbage collection")
@@ -169,8 +170,8 @@ class Manager:
     ) -> bool:
         """Return whether a step at `now_ns` would change nothing, whatever the pods use.
 
-        That is so where the state is at rest, no threshold of `watched` is met and no pod can
-        exceed a limit on local storage; `limited`: some pod can (local_storage.may_be_evicted).
+        This holds if the state is at rest, no threshold of `watched` is met, and no pod can exceed
+        a limit on local storage. `limited`: whether some pod can (local_storage.may_be_evicted).
         """
         return (
             self._pending is None
@@ -181,9 +182,9 @@ class Manager:
         )
 
     def skip(self, observations: Mapping[Signal, Observation], *, now_ns: int) -> StepResult:
-        """Return the result of a step that `may_skip`, and record its observations' times.
+        """Return the result of a step for which `may_skip` is true; record the observations' times.
 
-        The times decide whether the next step's observations are new.
+        These times decide whether the observations of the next step are new.
         """
         times = {signal: observation.time_ns for signal, observation in observations.items()}
         state = replace(self._state, observation_times_ns=times)
@@ -193,10 +194,10 @@ class Manager:
     def calm(
         self, observations: Mapping[Signal, Observation], *, now_ns: int, limited: bool
     ) -> Mapping[Signal, int] | None:
-        """Return how much of each signal must be available for steps to change nothing.
+        """Return the available amount of each signal with which steps change nothing.
 
-        None if no amount is enough in this state. With these amounts `may_skip` will be true for
-        the same pods (`limited` as there) and the capacities of `observations`.
+        None if `may_skip` is false. With these amounts or more, `may_skip` stays true for the same
+        pods (`limited` as there) and the capacities in `observations`.
         """
         if not self.may_skip(observations, now_ns=now_ns, limited=limited):
             return None
@@ -209,11 +210,11 @@ class Manager:
         return amounts
 
     def admit(self, pod: EvictionPod) -> PodAdmitResult:
-        """Return whether the kubelet admits `pod` under the present conditions."""
+        """Return whether the kubelet admits `pod` under the current conditions."""
         return admit(pod, self._state.conditions)
 
     def memento(self) -> Memento:
-        """Return the state for `go_back`, without copying; only this manager can take it."""
+        """Return the state for `go_back` without copying it; valid only for this manager."""
         return self._state, self._pending
 
     def go_back(self, memento: Memento) -> None:
@@ -221,13 +222,13 @@ class Manager:
         self._state, self._pending = memento
 
     def snapshot(self) -> ManagerSnapshot:
-        """Return the state, with a step that waits, for a checkpoint."""
+        """Return the state, including a waiting step, for a checkpoint."""
         return snapshot_of(self._state, self._pending)
 
     def restore(self, snapshot: ManagerSnapshot) -> None:
         """Set the state to that of `snapshot`.
 
-        Thresholds that are no longer configured are dropped, so that a checkpoint can continue with
+        Thresholds that are not configured are dropped, so that a checkpoint can be restored with
         other thresholds.
         """
         self._state = state_of(snapshot, self._phases.later_steps)
@@ -260,7 +261,7 @@ class Manager:
     def _notified(
         self, state: ManagerState, observations: Mapping[Signal, Observation], now_ns: int
     ) -> ManagerState:
-        """Return the state with the notifications that the kernel is to send from now on."""
+        """Return the state with the kernel notifications to set from now on."""
         if not self._config.kernel_memcg_notification:
             return state
         notifications = refreshed(
@@ -378,7 +379,7 @@ class Manager:
 
 
 def _ages_ns(thresholds: Iterable[Threshold], step: _Step) -> tuple[tuple[Signal, int], ...]:
-    """Return how old the statistics of `thresholds` are, where they have a time."""
+    """Return the age of the statistics of each threshold's signal, if they have a time."""
     times_ns = [
         (threshold.signal, step.observations[threshold.signal].time_ns) for threshold in thresholds
     ]

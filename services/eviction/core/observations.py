@@ -1,9 +1,9 @@
-"""A node's and its pods' statistics: what is observed of each signal, and the file systems' layout.
+"""Statistics of a node and its pods: the observation of each signal, and the file system layout.
 
-None is a figure that is not reported; where a sum of a pod's usage needs it, it counts as 0. Sums
-saturate at 64 bits; upstream's wrap around. Where
-images, writable layers, logs and volumes are decides which parts of a pod count under a disk
-signal, and what is collected before a pod is evicted.
+A figure that is not reported is None; in a sum over a pod's usage it counts as 0. Sums saturate at
+64 bits, while upstream's sums wrap around. The layout tells on which file systems images, writable
+layers, logs and volumes are. It determines which parts of a pod count for a disk signal, and which
+garbage is collected before a pod is evicted.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, makeSignalObservations (for memory as on
 Linux: available, and available plus working set as the capacity), podDiskUsage, containerUsage,
@@ -60,7 +60,7 @@ class VolumeUsage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PodUsage:
-    """A pod's statistics; `ephemeral_storage_bytes` is the kubelet's own sum over the pod."""
+    """A pod's statistics; `ephemeral_storage_bytes` is the sum as the kubelet reports it."""
 
     memory_working_set_bytes: int | None = None
     containers: tuple[ContainerUsage, ...] = ()
@@ -79,7 +79,7 @@ class FsMeasure(Flag):
 
 
 def used_bytes(usage: FsUsage | None) -> int:
-    """Return the bytes used, 0 if they are not reported."""
+    """Return the bytes used; 0 if they are not reported."""
     return 0 if usage is None else usage.used_bytes or 0
 
 
@@ -113,7 +113,7 @@ def _measured(pod: EvictionPod, usage: PodUsage, measure: FsMeasure) -> Iterator
 class Observation:
     """The observed values of a signal: `available` of `capacity` (bytes, inodes or pids).
 
-    `time_ns` is when it was measured, None if that is not reported, which counts as new.
+    `time_ns` is the time of the measurement, None if it is not reported; such a one counts as new.
     """
 
     available: int
@@ -154,8 +154,8 @@ class RlimitStats:
 class NodeSummary:
     """A node's statistics at one moment; None for a value that is not reported.
 
-    `allocatable_memory` is the memory of the cgroup that holds all pods. `pods` has the usage by
-    pod UID; a pod that is not in it has no statistics yet.
+    `allocatable_memory` is the memory of the cgroup that contains all pods. `pods` has the usage by
+    pod UID; a pod that is not in `pods` has no statistics yet.
     """
 
     memory: MemoryStats | None = None
@@ -192,9 +192,9 @@ def available_quantity(signal: Signal, observed: Observation) -> Quantity:
 
 
 def is_fresh(observed: Observation, last_time_ns: int | None) -> bool:
-    """Return whether an observation is newer than the last one of its signal.
+    """Return whether an observation is newer than the last observation of its signal.
 
-    Without a time of either it counts as newer. Source: helpers.go, thresholdsUpdatedStats.
+    If either has no time, it counts as newer. Source: helpers.go, thresholdsUpdatedStats.
     """
     return observed.time_ns is None or last_time_ns is None or observed.time_ns > last_time_ns
 
@@ -263,9 +263,9 @@ class DiskRule:
 class FileSystemLayout:
     """The rules for one layout of file systems.
 
-    With `imagefs_is_dedicated`, writable layers do not count in a container's usage of local
-    storage. `containerfs_is` is the file system whose thresholds writable layers share; None if
-    that is undetermined (split, but without a dedicated imagefs).
+    imagefs_is_dedicated: if set, writable layers do not count in a container's usage of local
+    storage. containerfs_is: the file system whose thresholds apply to writable layers; None if it
+    is undetermined (split, but without a dedicated imagefs).
     """
 
     nodefs: DiskRule
@@ -275,7 +275,7 @@ class FileSystemLayout:
     containerfs_is: str | None
 
     def disk_rule(self, signal: Signal) -> DiskRule | None:
-        """Return the rule for a disk signal, None for memory and pids."""
+        """Return the rule for a disk signal; None for memory and process IDs."""
         match _FILE_SYSTEM.get(signal):
             case "nodefs":
                 return self.nodefs

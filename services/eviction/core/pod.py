@@ -1,9 +1,9 @@
 """Pods as a kubelet ranks and limits them: requests, limits, quality of service.
 
-Resources are exact quantities with the format that they were written in, since messages print them.
-The request by which a kubelet ranks pods is a function of its own upstream, older than the one in
-services/kube/requests.py: in it a sidecar counts as any init container does, and requests of the
-pod as a whole do not count. (Kubelets after v1.32 call PodRequests there.)
+Resources are exact quantities in the format in which they were written, because messages print
+them. Upstream, the request by which a kubelet ranks pods is computed by a separate, older function
+than the one in services/kube/requests.py: a sidecar counts like any init container, and pod-level
+requests do not count. (Kubelets after v1.32 call PodRequests instead.)
 
 Source: kubernetes v1.32 pkg/kubelet/types/pod_update.go (IsCriticalPod and what it calls),
 pkg/volume/util/util.go (IsLocalEphemeralVolume), pkg/kubelet/eviction/helpers.go
@@ -47,9 +47,9 @@ class EvictionContainer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvictionVolume:
-    """A volume; `kind` is its source's field name in a pod's spec ("emptyDir", "hostPath").
+    """A volume; `kind` is the field name of its source in a pod's spec ("emptyDir", "hostPath").
 
-    `medium` ("" for disk) and `size_limit` (None if none) are an emptyDir's.
+    `medium` ("" for disk) and `size_limit` (None without a limit) are set for an emptyDir.
     """
 
     name: str
@@ -116,7 +116,7 @@ class QosClass(Enum):
 def request(pod: EvictionPod, resource: str) -> Quantity:
     """Return the larger of the containers' sum and each init container, plus the overhead.
 
-    The overhead counts only where the rest is not 0.
+    The overhead is added only if the rest is not 0.
     """
     total = Quantity(0, Format.BINARY_SI)
     for container in pod.containers:
@@ -127,10 +127,10 @@ def request(pod: EvictionPod, resource: str) -> Quantity:
 
 
 def limit(pod: EvictionPod, resource: str, *, sidecars: bool) -> Quantity | None:
-    """Return the pod's limit, None if no container has one.
+    """Return the pod's limit; None if no container has one.
 
-    With `sidecars` (from v1.28 on) a sidecar's limit adds to that of the containers and of the
-    init containers after it; without, it is an init container like any other.
+    With `sidecars` (from v1.28 on), a sidecar's limit is added to the limits of the containers and
+    of the init containers after it; without, a sidecar counts like any init container.
     """
     total = _sum(container.limits.get(resource) for container in pod.containers)
     started_sidecars: Quantity | None = None
@@ -159,7 +159,7 @@ def is_best_effort(pod: EvictionPod) -> bool:
 
 
 def qos_class(pod: EvictionPod) -> QosClass:
-    """Return the class that the pod's requests and limits of cpu and memory make."""
+    """Return the class that follows from the pod's requests and limits of CPU and memory."""
     every = (*pod.containers, *pod.init_containers)
     requests = _positive_totals(container.requests for container in every)
     limits = _positive_totals(container.limits for container in every)

@@ -1,14 +1,14 @@
 """The order in which pods are evicted.
 
-Pods that are equal under all criteria are in the order in which the node lists them. The criteria,
-the first one deciding:
+Pods are compared by these criteria, in this order; pods that are equal under all criteria keep the
+order in which the node lists them:
 
 - memory and disk: pods without statistics; pods that use more than they request; lower priority;
   more use above the request;
 - pids: lower priority; pods without statistics; more processes.
 
-For inodes the request that is subtracted is that of ephemeral storage, in bytes: an upstream bug
-that is kept, since it decides which pod is evicted.
+For inodes, the request that is subtracted is the request of ephemeral storage, in bytes. This is a
+bug of upstream; it is reproduced because it decides which pod is evicted.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, rankMemoryPressure, rankPIDPressure,
 rankDiskPressureFunc and the comparisons they name.
@@ -35,8 +35,8 @@ from services.kube.quantity import NANO, Quantity
 class RankedPod:
     """A pod in the ranking, with its criteria.
 
-    `usage` is None if the pod has no statistics; it and `request` are bytes, inodes or pids of
-    the starved resource. `above_request` is the last criterion: usage minus request, rounded down.
+    `usage` (None without statistics) and `request` are amounts of the starved resource: bytes,
+    inodes or process IDs. `above_request` is the last criterion: usage minus request, rounded down.
     """
 
     uid: str
@@ -96,7 +96,7 @@ def _measure(
     pod: EvictionPod, usage: PodUsage | None, resource: StarvedResource, measure: FsMeasure
 ) -> _Measured:
     if resource is StarvedResource.PIDS:
-        # There are no requests of pids.
+        # Pods cannot request process IDs.
         processes = None if usage is None else usage.processes or 0
         return _Measured(usage=processes, request_nano=0, subtracted_nano=0)
     requested = request(pod, resource.value).nano

@@ -1,6 +1,6 @@
 """The result of a step of the eviction manager: evictions, conditions, statistics.
 
-Messages are in the kubelet's words; every sentence of one ends with a space.
+Messages have the kubelet's wording; every sentence in a message ends with a space.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/eviction_manager.go, evictPod and synchronize;
 helpers.go, evictionMessage.
@@ -39,8 +39,9 @@ EVICTED_PHASE = "Failed"
 class ThresholdEvidence:
     """The figures behind an eviction by a threshold.
 
-    `threshold` is its text; `available` and `capacity` (bytes, inodes or pids) were observed of its
-    signal; `rank`, from 1, is the pod's place among the `ranked` pods, critical ones included.
+    threshold: the text of the threshold. available, capacity: the observation of its signal (bytes,
+    inodes or process IDs). rank: the pod's place, from 1, among all `ranked` pods, including
+    critical pods.
     """
 
     threshold: str
@@ -54,9 +55,9 @@ class ThresholdEvidence:
 class Eviction:
     """A pod to be killed; its status becomes EVICTED_PHASE, EVICTED_REASON and `message`.
 
-    `grace_period_s` overrides the pod's own. `cause` is the signal's name, or the limit on local
-    storage that the pod exceeds, for which `evidence` is None. `annotations` are those of the pod's
-    Evicted event; they are empty for a pod without statistics and for a limit.
+    `grace_period_s` overrides the pod's grace period. `cause` is the signal's name, or the limit on
+    local storage that the pod exceeds; for a limit, `evidence` is None. `annotations` are for the
+    pod's Evicted event; they are empty for a limit and for a pod without statistics.
     """
 
     uid: str
@@ -70,7 +71,7 @@ class Eviction:
 
     @property
     def by_threshold(self) -> bool:
-        """Whether a threshold was met, rather than a limit exceeded."""
+        """Whether a threshold caused the eviction, not a limit on local storage."""
         return self.evidence is not None
 
     @property
@@ -123,19 +124,19 @@ class NeedReclaim:
 class StepResult:
     """The result of one step of the eviction manager (upstream's synchronize).
 
-    `error` is upstream's text where the step failed. `conditions_held` are the conditions that
-    hold, and `conditions` the node's three pressure conditions with their texts, without times.
-    `thresholds_met` are those whose grace period has elapsed. `evictions` holds one pod, or all
-    pods above a limit on local storage; a kill that fails counts as done. `ranking` is the whole
-    order of eviction, where a threshold forced one. `collected` is the step's garbage collection.
+    error: upstream's text if the step failed. conditions_held: the conditions that hold.
+    conditions: the node's three pressure conditions with their texts, without times.
+    thresholds_met: thresholds whose grace period has elapsed. evictions: one pod, or all pods above
+    a limit on local storage; a kill that fails counts as done. ranking: the whole order of
+    eviction, if a threshold forced one. collected: the garbage collection of the step.
 
-    The next step is due at `next_step_ns`; after an eviction that is the latest time, and the step
-    is due as soon as the evicted pods are cleaned up (polled every CLEANUP_POLL_NS). `changed` is
-    false where the step left everything but observations' times as it was; `quiet`: the same
-    observations would leave it so at any later time, too. `signal` is the one whose threshold was
-    acted upon. `stats_ages_ns` is the age of the statistics that forced an eviction, by signal.
-    `notify_at` are the amounts at which the kernel notifies (see thresholds.Notifications); empty
-    without kernelMemcgNotification.
+    next_step_ns: when the next step is due. After an eviction this is the latest time; the step is
+    due as soon as the evicted pods are cleaned up (polled every CLEANUP_POLL_NS). changed: false if
+    the step changed nothing except the times of observations. quiet: whether the same observations
+    would change nothing at any later time either. signal: the signal whose threshold was acted
+    upon. stats_ages_ns: the age of the statistics that forced an eviction, by signal. notify_at:
+    the amounts at which the kernel notifies (see thresholds.Notifications); empty without
+    kernelMemcgNotification.
     """
 
     now_ns: int
@@ -159,7 +160,7 @@ class StepResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepDecision:
-    """The decisions of a step beside its state; kept during a garbage collection."""
+    """The decisions of a step, without its state; stored during a garbage collection."""
 
     evictions: tuple[Eviction, ...] = ()
     ranking: tuple[RankedPod, ...] = ()
@@ -185,7 +186,7 @@ def eviction_message(
     *,
     name_init_containers: bool,
 ) -> tuple[str, dict[str, str]]:
-    """Return the message and the event's annotations, which a pod without statistics lacks."""
+    """Return the message and the event's annotations; {} for a pod without statistics."""
     resource = threshold.signal.resource
     quantity = threshold.value.amount(observed.capacity)
     available = available_quantity(threshold.signal, observed)

@@ -1,4 +1,4 @@
-"""The differences between the supported kubelet versions, chosen once for a manager.
+"""The differences between the supported kubelet versions; a manager has the rules of one version.
 
 Source: kubernetes v1.27 and v1.32 pkg/kubelet/eviction/eviction_manager.go and helpers.go.
 """
@@ -20,10 +20,10 @@ from services.kube.kubelet import EvictionConfig, Mode
 class KubeletRules:
     """The rules of one version of the kubelet.
 
-    `immediate_grace_s` is the grace period of a hard or local-storage eviction, `soft_grace_s`
-    computes that of a soft one. With `init_containers_in_messages`, messages name init containers
-    that use more than they request; with `sidecars`, restartable init containers count in a pod's
-    limits.
+    immediate_grace_s: the grace period of a hard or local-storage eviction. soft_grace_s: computes
+    the grace period of a soft eviction. init_containers_in_messages: whether messages name init
+    containers that use more than they request. sidecars: whether restartable init containers count
+    in a pod's limits.
     """
 
     signals: frozenset[Signal]
@@ -44,9 +44,9 @@ def rules_of(mode: Mode) -> KubeletRules:
 class ThresholdPhases:
     """A manager's thresholds in its first step and after.
 
-    `first_step` is what the step that detects the file systems observes; `later_steps` is what that
-    step's reclaim and every later step use. They differ because upstream's first step still has the
-    list to which the derived thresholds are appended.
+    `first_step` has the thresholds that the step which detects the file systems observes.
+    `later_steps` has those of that step's reclaim and of every later step. They differ because
+    upstream appends the derived thresholds during the first step, which still uses the old list.
     """
 
     first_step: tuple[Threshold, ...]
@@ -54,15 +54,15 @@ class ThresholdPhases:
 
 
 def unchanged(thresholds: tuple[Threshold, ...], _layout: FileSystemLayout) -> ThresholdPhases:
-    """Return the thresholds as they are: v1.27 has no containerfs."""
+    """Return the thresholds unchanged, because v1.27 has no containerfs."""
     return ThresholdPhases(first_step=thresholds, later_steps=thresholds)
 
 
 def derived(thresholds: tuple[Threshold, ...], layout: FileSystemLayout) -> ThresholdPhases:
-    """Return the thresholds with those of containerfs copied from the file system that it shares.
+    """Return the thresholds, with those of containerfs derived from nodefs or imagefs.
 
-    Writable layers are on nodefs or on imagefs, whose thresholds they have: a threshold that the
-    configuration sets on containerfs is replaced, or removed where the other file system has none.
+    Writable layers are on nodefs or on imagefs, so the thresholds of that file system apply: a
+    configured threshold on containerfs is replaced, or removed if that file system has none.
     Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, UpdateContainerFsThresholds.
     """
     if layout.containerfs_is is None:

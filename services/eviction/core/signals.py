@@ -1,6 +1,7 @@
 """Eviction signals, with the starved resource and the node condition of each.
 
-Pods are ranked by the starved resource, and messages name it; the node reports the condition.
+Pods are ranked by their usage of the starved resource, and messages name it. The node reports the
+condition.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/api/types.go and helpers.go, init.
 """
@@ -27,7 +28,7 @@ class Signal(Enum):
 
     @property
     def resource(self) -> StarvedResource:
-        """The resource that is starved where the signal's threshold is met."""
+        """The resource that is starved if a threshold on the signal is met."""
         return _RESOURCE[self]
 
     @property
@@ -37,7 +38,7 @@ class Signal(Enum):
 
     @property
     def is_memory(self) -> bool:
-        """Whether memory is starved, which is reclaimed before other resources."""
+        """Whether the starved resource is memory, which is reclaimed before other resources."""
         return self.resource is StarvedResource.MEMORY
 
 

@@ -1,7 +1,8 @@
-"""Pressure conditions, and what an eviction manager keeps from step to step.
+"""Pressure conditions, and the state of an eviction manager between steps.
 
-A condition holds from the step in which a threshold is met, before any grace, until the
-transition period has passed since the last such step. With a period of 0 it never holds.
+A condition holds from the step in which a threshold is met, even before its grace period elapses,
+until the transition period has passed since the last such step. With a transition period of 0, it
+never holds.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go (nodeConditionsLastObservedAt,
 nodeConditionsObservedSince), eviction_manager.go (synchronize up to "update internal state", and
@@ -28,7 +29,7 @@ _ADMITTED = PodAdmitResult(admit=True)
 def last_observed(
     thresholds: Iterable[Threshold], before: Mapping[ConditionType, int], now_ns: int
 ) -> dict[ConditionType, int]:
-    """Return when each condition was last observed, with the thresholds met at `now_ns`."""
+    """Return the last observation time of each condition, updated by thresholds met now."""
     observed = {threshold.signal.condition for threshold in thresholds}
     return {
         condition: now_ns if condition in observed else before[condition]
@@ -42,7 +43,7 @@ def holding(
 ) -> tuple[ConditionType, ...]:
     """Return the conditions observed less than `period_ns` ago, by name.
 
-    Upstream's order is that of a Go map; the message of a pod that is not admitted has it.
+    Upstream's order is a Go map's; the message about a pod that is not admitted shows this order.
     """
     return tuple(
         sorted(
@@ -53,7 +54,7 @@ def holding(
 
 
 def node_conditions(held: Iterable[ConditionType]) -> tuple[Condition, ...]:
-    """Return the three conditions of a node's status, true for those that are `held`."""
+    """Return the three pressure conditions of a node's status; those in `held` are true."""
     true = tuple(held)
     return tuple(
         _TRUE[condition] if condition in true else _FALSE[condition] for condition in ConditionType
@@ -80,7 +81,7 @@ _TEXTS: Mapping[ConditionType, tuple[str, str, str, str]] = {
         "sufficient PID available",
     ),
 }
-"""Reason and message of a condition that is true, and of one that is false."""
+"""Reason and message of each condition if it is true, and if it is false."""
 
 
 def _condition(kind: ConditionType, status: str, reason: str, has: str) -> Condition:
@@ -112,12 +113,12 @@ def admit(pod: EvictionPod, conditions: tuple[ConditionType, ...]) -> PodAdmitRe
 class ManagerState:
     """The state of an eviction manager between two steps; times in ns.
 
-    `conditions` are those that hold; `condition_last_observed_ns` is when each was last observed.
-    `first_observed_ns` is since when each threshold has been met, before any grace period, and
-    `thresholds_met` are those whose grace period has elapsed, which remain until their minimum
-    reclaim is available. `observation_times_ns` is the time of each signal's last observation (None
-    where it had none). `file_systems_detected` is false until the first step. `notifications` are
-    those that the kernel is to send.
+    conditions: the conditions that hold. condition_last_observed_ns: when each was last observed.
+    first_observed_ns: since when each threshold has been met, regardless of grace periods.
+    thresholds_met: thresholds whose grace period has elapsed; a threshold stays until its minimum
+    reclaim is available. observation_times_ns: the time of each signal's last observation (None if
+    it had no time). file_systems_detected: false until the first step. notifications: the
+    notifications that the kernel should send.
     """
 
     file_systems_detected: bool = False
@@ -130,7 +131,7 @@ class ManagerState:
 
     @property
     def is_at_rest(self) -> bool:
-        """Whether a step in which no threshold is met would change nothing but times."""
+        """Whether a step in which no threshold is met would change nothing except times."""
         return (
             self.file_systems_detected
             and not self.conditions
@@ -139,7 +140,7 @@ class ManagerState:
         )
 
     def is_like(self, other: ManagerState) -> bool:
-        """Return whether two states differ at most in observations' times and notifications."""
+        """Return whether two states are equal, except for observation times and notifications."""
         return (
             self.file_systems_detected == other.file_systems_detected
             and self.conditions == other.conditions
@@ -151,7 +152,10 @@ class ManagerState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingStep:
-    """A step at `now_ns` that waits for its collection; `outcome` is as if it freed nothing."""
+    """A step at `now_ns` that waits for its garbage collection.
+
+    `outcome` is the outcome if the collection frees nothing.
+    """
 
     now_ns: int
     outcome: StepDecision
@@ -162,8 +166,8 @@ class PendingStep:
 class ManagerSnapshot:
     """A manager's state for a checkpoint, without its configuration.
 
-    Thresholds are kept beside the ManagerState by their text, which is unique within a
-    configuration. `pending` is the step that waits.
+    Thresholds are stored by their text, which is unique within a configuration. `pending` is the
+    waiting step.
     """
 
     state: ManagerState
@@ -206,7 +210,7 @@ def observed(
 def actionable(
     after: ManagerState, before: ManagerState, observations: Mapping[Signal, Observation]
 ) -> tuple[Threshold, ...]:
-    """Return the thresholds to act on: met, and measured since the step `before`."""
+    """Return the thresholds to act on: met, and with an observation newer than in `before`."""
     return tuple(
         threshold
         for threshold in after.thresholds_met
@@ -218,7 +222,7 @@ def actionable(
 
 
 def snapshot_of(state: ManagerState, pending: PendingStep | None) -> ManagerSnapshot:
-    """Return the state, and the step that waits, as a checkpoint holds them."""
+    """Return the state and the waiting step in the form of a checkpoint."""
     return ManagerSnapshot(
         state=replace(state, first_observed_ns={}, thresholds_met=()),
         first_observed_ns={
@@ -247,5 +251,5 @@ def _holds(
     seen = observations.get(threshold.signal)
     if seen is None:
         return False
-    # The minimum reclaim counts only where the grace period had already elapsed.
+    # The minimum reclaim counts only if the grace period had elapsed in the previous step.
     return threshold.is_met(seen, with_min_reclaim=threshold in before.thresholds_met)

@@ -1,19 +1,19 @@
 """Eviction thresholds: how a kubelet's settings are parsed and checked, and when one is met.
 
-Two rules hold throughout. A threshold is met where strictly less is available than its value. A
-percentage is a 32-bit float of the observed capacity, as upstream computes it: 10 % of 100Gi is
-10737418400 bytes.
+Two rules hold throughout. A threshold is met if strictly less is available than its value. A
+percentage is multiplied with the observed capacity as a 32-bit float, as upstream does: 10 % of
+100Gi is 10737418400 bytes.
 
-A kubelet with kernelMemcgNotification takes a step of its own when memory crosses a threshold,
-besides those of its loop. The amounts follow from the capacity that a step observed, and are set
-again once they are older than REFRESH_NS.
+A kubelet with kernelMemcgNotification takes an additional step, outside its loop, when memory
+crosses a threshold. The amounts at which the kernel notifies are computed from the capacity that a
+step observed, and are updated when they are older than REFRESH_NS.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/api/types.go (Threshold, ThresholdValue,
 GetThresholdQuantity), helpers.go (thresholdsMet, byEvictionPriority), eviction_manager.go (Start,
 synchronize) and memory_threshold_notifier.go (UpdateThreshold).
 
-Settings are read in the order of their signals' names, so that thresholds have one order and the
-first of several errors is always the same; upstream iterates over Go maps here.
+Settings are read in the order of their signals' names, so that the order of thresholds and the
+first of several errors are deterministic; upstream iterates over Go maps here.
 
 Source: kubernetes v1.32 pkg/kubelet/eviction/helpers.go, ParseThresholdConfig and what it calls;
 pkg/kubelet/kubelet.go (NewMainKubelet, which refuses to start where that fails).
@@ -34,12 +34,12 @@ from services.kube.quantity import NANO, Format, Quantity, QuantityError, parse,
 from services.kube.time import SECOND_NS, DurationError, format_duration, parse_duration_ns
 
 _SHARE_MAX = 2.0**64
-"""A share that exceeds 64 bits of any capacity; an infinite one counts as this."""
+"""Limit for a share: it exceeds 64 bits for any capacity, and takes the place of infinity."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThresholdValue:
-    """An amount (bytes, inodes, pids), or a share of the capacity where `quantity` is None.
+    """An amount (bytes, inodes, process IDs), or a share of the capacity if `quantity` is None.
 
     `percentage` is a share (0.1 for "10%") that a 32-bit float holds exactly.
     """
@@ -48,7 +48,7 @@ class ThresholdValue:
     percentage: float = 0.0
 
     def amount(self, capacity: int) -> Quantity:
-        """Return the value for that capacity; a share prints with binary suffixes."""
+        """Return the value for a capacity; a share is printed with binary suffixes."""
         if self.quantity is not None:
             return self.quantity
         # "nan%" is accepted, and never met: Go converts it to the lowest integer, or to 0.
@@ -56,7 +56,7 @@ class ThresholdValue:
         return Quantity.from_value(saturated(int(float(capacity) * share)), Format.BINARY_SI)
 
     def __str__(self) -> str:
-        """Print "1Gi", or "12.5%": the shortest number that reads back as the same share."""
+        """Print "1Gi", or "12.5%": the shortest number that parses to the same share."""
         if self.quantity is not None:
             return str(self.quantity)
         if math.isnan(self.percentage):
@@ -70,10 +70,10 @@ class ThresholdValue:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Threshold:
-    """A value below which a signal leads to eviction; with `grace_ns` 0 it is hard.
+    """A value below which a signal leads to eviction; a threshold with `grace_ns` 0 is hard.
 
-    `min_reclaim` is how much more than the value must be available, once the grace period has
-    elapsed, before the threshold counts as resolved.
+    After the grace period has elapsed, the threshold counts as resolved only when the value plus
+    `min_reclaim` is available.
     """
 
     signal: Signal
@@ -114,7 +114,10 @@ def met(
     *,
     with_min_reclaim: bool,
 ) -> tuple[Threshold, ...]:
-    """Return the thresholds that are met, before grace periods; unobserved signals are not."""
+    """Return the thresholds that are met, regardless of grace periods.
+
+    A threshold on a signal without an observation is not met.
+    """
     return tuple(
         threshold
         for threshold in thresholds
@@ -124,9 +127,9 @@ def met(
 
 
 def by_eviction_priority(thresholds: Iterable[Threshold]) -> tuple[Threshold, ...]:
-    """Return the thresholds in the order of reclaim: memory first, else as configured.
+    """Return the thresholds in the order of reclaim: memory first, then the others as configured.
 
-    Upstream's order within the two groups is that of a Go map.
+    Upstream's order within these two groups is a Go map's.
     """
     return tuple(sorted(thresholds, key=lambda threshold: not threshold.signal.is_memory))
 
@@ -136,15 +139,15 @@ def _float32(number: float) -> float:
 
 
 REFRESH_NS = 10 * SECOND_NS
-"""Upstream waits for more than 10 s, which its loop of 10 s and a bit always is."""
+"""Upstream requires more than 10 s; its loop of 10 s always takes slightly longer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notifications:
     """The notifications set at `updated_ns`, None before the first time.
 
-    `amounts` are pairs of a signal and an available amount in bytes: the kernel notifies when what
-    is available falls to that amount, and when it rises above it again.
+    `amounts` has pairs of a signal and an available amount in bytes: the kernel notifies when
+    available memory falls to that amount, and when it rises above it again.
     """
 
     updated_ns: int | None = None
@@ -246,7 +249,7 @@ def _parse_statements(
 ) -> list[Threshold]:
     thresholds = []
     for field, signal, text in _statements(setting, statements, supported):
-        # Upstream ignores a threshold of 0% and of 100%.
+        # Upstream ignores thresholds of 0% and 100%.
         if text in _IGNORED_PERCENTAGES:
             continue
         value = _share(field, signal, text) if text.endswith("%") else _amount(field, signal, text)

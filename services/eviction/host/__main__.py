@@ -30,7 +30,7 @@ _FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 def main() -> None:
-    """Look at this machine as a Kubernetes node."""
+    """Treat this machine as a Kubernetes node."""
 
 
 @main.command()

@@ -1,9 +1,9 @@
-"""A machine's memory, file systems and process ids, and the kernel's notifications of short memory.
+"""A machine's memory, file systems and process IDs, and the kernel's notifications of low memory.
 
-Memory is a control group's, by either of the kernel's two interfaces, or the whole machine's, by
-/proc. On version 1 a group notifies through an event descriptor when its usage crosses a threshold.
-Version 2 has no such thresholds; there the group's events (limits reached, kills) and, where the
-kernel has them, stalls on memory wake the manager.
+Memory is read from a control group, by either of the kernel's two interfaces, or from /proc for the
+whole machine. With cgroup version 1, a group notifies through an event descriptor when its usage
+crosses a threshold. Version 2 has no such thresholds; there, the group's events (limits reached,
+kills) and memory stalls, if the kernel reports them, wake the manager.
 
 Source: cadvisor container/libcontainer/handler.go, setMemoryStats (working set), machine/info.go
 (memory's capacity); kubernetes v1.32 pkg/kubelet/stats/pidlimit/pidlimit_linux.go (process ids),
@@ -27,11 +27,11 @@ from services.eviction.core.observations import FsStats, MemoryStats, RlimitStat
 from services.eviction.core.thresholds import Threshold
 
 _UNLIMITED = 1 << 62
-"""A v1 limit from here on means no limit: the kernel shows the largest number of pages."""
+"""A v1 limit of this size or more means no limit: the kernel shows the largest number of pages."""
 
 
 class CgroupError(ValueError):
-    """A folder that is not a memory control group; the text is for users."""
+    """A folder is not a memory control group; the message is for users."""
 
 
 class CgroupVersion(Enum):
@@ -43,7 +43,7 @@ class CgroupVersion(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CgroupMemory:
-    """A group's memory in bytes; `limit` is None without one."""
+    """A group's memory in bytes; `limit` is None if there is no limit."""
 
     usage: int
     working_set: int
@@ -59,7 +59,7 @@ class Cgroup:
 
     @classmethod
     def open(cls, path: Path) -> Cgroup:
-        """Return the group of a folder. Raises CgroupError for one without memory figures."""
+        """Return the group of a folder. Raises CgroupError if it has no memory figures."""
         if (path / "memory.usage_in_bytes").is_file():
             return cls(path, CgroupVersion.V1)
         if (path / "memory.current").is_file():
@@ -150,8 +150,8 @@ class Machine:
     def memory(self, now_ns: int) -> MemoryStats:
         """Return the memory of the whole machine.
 
-        Its working set is what is neither free nor inactive file pages, as cAdvisor computes it for
-        the root group with either version of control groups.
+        The working set is the memory that is neither free nor inactive file pages, as cAdvisor
+        computes it for the root group with either version of control groups.
         """
         capacity = self.memory_capacity()
         used = capacity - self._meminfo("MemFree") - self._meminfo("Inactive(file)")
@@ -161,7 +161,7 @@ class Machine:
         )
 
     def pids(self, now_ns: int) -> RlimitStats:
-        """Return the limit of process ids, and the number of threads that have one."""
+        """Return the limit of process IDs, and the number of threads, each of which has one."""
         limits = [
             int((self.proc / "sys" / "kernel" / name).read_text())
             for name in ("pid_max", "threads-max")
@@ -190,7 +190,7 @@ def file_system(path: Path, now_ns: int) -> FsStats:
 
 
 def group_memory(memory: CgroupMemory, capacity: int, now_ns: int) -> MemoryStats:
-    """Return a group's memory; available is up to its limit, or else the machine's `capacity`."""
+    """Return a group's memory; the capacity is its limit, or the machine's `capacity`."""
     limit = capacity if memory.limit is None else min(memory.limit, capacity)
     return MemoryStats(
         available_bytes=max(0, limit - memory.working_set),
@@ -200,13 +200,13 @@ def group_memory(memory: CgroupMemory, capacity: int, now_ns: int) -> MemoryStat
 
 
 _STALL = b"some 150000 1000000\0"
-"""Wake where tasks have stalled for 150 ms within a second."""
+"""A trigger: wake if tasks have stalled for 150 ms within a second."""
 
 
 def crossing(threshold: Threshold, stats: MemoryStats, memory: CgroupMemory) -> int:
     """Return the usage in bytes at which the working set leaves less than the threshold.
 
-    That is the capacity minus the threshold's amount, plus the usage outside the working set.
+    This is the capacity minus the threshold's amount, plus the usage outside the working set.
     """
     capacity = (stats.available_bytes or 0) + (stats.working_set_bytes or 0)
     amount = threshold.value.amount(capacity).value()
@@ -217,7 +217,7 @@ class Notifier(Protocol):
     """The kernel's notifications of one group."""
 
     def update(self, crossings: Sequence[int]) -> None:
-        """Set the usages in bytes whose crossing notifies, in place of those before."""
+        """Replace the usages, in bytes, whose crossing notifies."""
 
     def wait(self, timeout_s: float) -> bool:
         """Wait; return whether the kernel notified before the time was over."""
@@ -240,7 +240,7 @@ class UsageNotifier:
         self._event = -1
 
     def update(self, crossings: Sequence[int]) -> None:
-        """Register these usages, in place of those before."""
+        """Register these usages in place of the former ones."""
         self._unregister()
         event = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         try:
@@ -253,7 +253,7 @@ class UsageNotifier:
         self._epoll.register(event, select.EPOLLIN)
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for a crossing, in either direction, as the kernel notifies of both."""
+        """Wait for a crossing in either direction; the kernel notifies of both."""
         if not self._epoll.poll(timeout_s):
             return False
         with contextlib.suppress(BlockingIOError):
@@ -284,7 +284,7 @@ class UsageNotifier:
 
 
 class EventNotifier:
-    """Version 2: changes of memory.events, and stalls by memory.pressure where it exists."""
+    """Version 2: changes of memory.events, and stalls from memory.pressure if it exists."""
 
     def __init__(self, cgroup: Cgroup) -> None:
         self._poll = select.poll()
@@ -302,7 +302,7 @@ class EventNotifier:
             self._add(stalls)
 
     def update(self, crossings: Sequence[int]) -> None:
-        """Do nothing: the kernel has no thresholds here."""
+        """Do nothing: version 2 has no usage thresholds."""
 
     def wait(self, timeout_s: float) -> bool:
         """Wait for an event."""

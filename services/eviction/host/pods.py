@@ -1,13 +1,13 @@
-"""The pods on this machine, by their control groups, and the end of their processes.
+"""Finds the pods on this machine by their control groups, and ends their processes.
 
-A kubelet puts each pod into a group of its own, those of the lower quality-of-service classes below
-a group for the class: kubepods/burstable/podUID with the driver cgroupfs,
+A kubelet creates a group for each pod. Groups of pods of the lower quality-of-service classes are
+below a group for the class: kubepods/burstable/podUID with the driver cgroupfs,
 kubepods-burstable.slice/kubepods-burstable-podUID.slice with systemd. Any other group directly
-below the root counts as a pod too, named after its folder.
+below the root also counts as a pod, named after its folder.
 
-A pod's processes get SIGTERM first, and SIGKILL after the grace period. Nothing outside the group
-is ever signalled: a signal goes to a process by a descriptor that is bound to it, after the kernel
-has confirmed that the process is in the group.
+A pod's processes get SIGTERM first, and SIGKILL after the grace period. A process outside the group
+is never signalled: a signal is sent through a pidfd, after the kernel has confirmed that the
+process of the pidfd is in the group.
 
 Source: kubernetes v1.32 pkg/kubelet/cm/pod_container_manager_linux.go, GetPodContainerName;
 cgroup_manager_linux.go, ToSystemd; pkg/kubelet/pod_workers.go, killPodNow.
@@ -44,8 +44,8 @@ class RunningPod:
 def running_pods(root: Cgroup, api_pods: Mapping[str, EvictionPod]) -> Iterator[RunningPod]:
     """Yield the pods below `root` that have processes, in their groups' order.
 
-    `api_pods` are pods as the API server has them, by UID, or by name for groups that are not a
-    kubelet's. A pod that is not among them has no requests and priority 0.
+    `api_pods` has the pods of the API server, by UID, or by name for groups that no kubelet
+    created. A pod that is not in `api_pods` has no requests and priority 0.
     """
     for cgroup in _pod_groups(root):
         if next(cgroup.processes(), None) is None:
@@ -56,7 +56,7 @@ def running_pods(root: Cgroup, api_pods: Mapping[str, EvictionPod]) -> Iterator[
 
 
 def usage(running: Iterable[RunningPod]) -> dict[str, PodUsage]:
-    """Return the usage of each pod, by UID; groups have no figures of disks."""
+    """Return the usage of each pod, by UID; control groups have no figures of disks."""
     usage_by_uid: dict[str, PodUsage] = {}
     for pod in running:
         memory = pod.cgroup.memory()
@@ -71,7 +71,7 @@ def usage(running: Iterable[RunningPod]) -> dict[str, PodUsage]:
 
 
 def uid_of(name: str) -> str:
-    """Return the UID in the name of a pod's group, or else the name."""
+    """Return the UID in the name of a pod's group; the name if it has none."""
     match = _POD.match(name)
     return match["uid"].replace("_", "-") if match else name
 
@@ -85,7 +85,7 @@ def _pod_groups(root: Cgroup) -> Iterator[Cgroup]:
 
 
 def _containers(running: RunningPod) -> Iterator[ContainerUsage]:
-    """Yield the containers' memory; a single container has its name, others have their id."""
+    """Yield the containers' memory; a pod's only container has its name, others have their ID."""
     groups = running.cgroup.children()
     names = [container.name for container in running.pod.containers]
     is_single = len(names) == 1

@@ -79,10 +79,9 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchSettings:
-    """The watched control group, which holds all pods, and the file systems, by a path on each.
+    """The watched control group, which contains all pods, and a path on each file system.
 
-    `api_pods` are pods as the API server has them (see running_pods). Without `act` no process is
-    killed.
+    `api_pods` as in running_pods. Without `act`, no process is killed.
     """
 
     root: Cgroup
@@ -126,7 +125,7 @@ class Watch:
                     self._notifiers[signal] = (cgroup, open_notifier(cgroup))
 
     def run(self, steps: int | None = None) -> None:
-        """Take `steps` steps, without end for None."""
+        """Take `steps` steps; None: run without end."""
         woken = WakeReason.INTERVAL
         taken = 0
         while steps is None or taken < steps:
@@ -186,7 +185,7 @@ class Watch:
         )
 
     def _node_memory(self, now_ns: int, capacity: int) -> MemoryStats:
-        """Return the root group's memory, which version 2 does not report."""
+        """Return the root group's memory with version 1; with version 2, the machine's memory."""
         top = self._top.memory() if self._top.version is CgroupVersion.V1 else None
         if top is None:
             return self._machine.memory(now_ns)
@@ -213,9 +212,9 @@ class Watch:
         return WakeReason.INTERVAL
 
     def _refresh(self, report: StepReport) -> None:
-        """Set the kernel's notifications by the statistics of this step.
+        """Set the kernel's notifications according to the statistics of this step.
 
-        At most once in REFRESH_NS, however many steps notifications cause.
+        This happens at most once in REFRESH_NS, however many steps notifications cause.
         """
         if self._refreshed_ns is not None and report.at_ns - self._refreshed_ns < REFRESH_NS:
             return
@@ -237,7 +236,7 @@ class Watch:
             )
 
     def _wait_for_cleanup(self, report: StepReport) -> None:
-        """Wait until no process of the evicted pods is left, or CLEANUP_TIMEOUT_NS is over."""
+        """Wait until the evicted pods have no processes, at most CLEANUP_TIMEOUT_NS."""
         gone = {killed.eviction.uid for killed in report.kills}
         end_ns = self._clock_ns() + CLEANUP_TIMEOUT_NS
         while self._clock_ns() < end_ns:

@@ -1,7 +1,7 @@
 """Metrics of every gRPC call that a process serves.
 
-Names, labels and buckets are those of go-grpc-middleware's providers/prometheus, which most
-dashboards of gRPC servers use.
+Names, labels and buckets are the same as in go-grpc-middleware's providers/prometheus, which most
+dashboards for gRPC servers use.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ _CODES = {
 } | {grpc.StatusCode.OK.value[0]: "OK", grpc.StatusCode.CANCELLED.value[0]: "Canceled"}
 
 Method = tuple[str, str, str]
-"""Values of `_LABELS`."""
+"""Values of the labels `_LABELS`."""
 
 
 class CallMetrics(HandlerInterceptor):
-    """Counts calls and their messages; `collect` describes what was counted."""
+    """Counts calls and their messages; `collect` describes the metrics."""
 
     def __init__(self) -> None:
         self._started: Counter[Method] = Counter()
@@ -82,7 +82,7 @@ class CallMetrics(HandlerInterceptor):
         return call
 
     def _noted(self, method: Method, request: Any) -> Any:
-        """Return the request, or the stream of requests, counted."""
+        """Count a request, or wrap a stream of requests to count each; return it."""
         if not hasattr(request, "__aiter__"):
             self._received[method] += 1
             return request

@@ -1,8 +1,8 @@
-"""The one place that turns refusals into gRPC statuses, and reads a reason from a status.
+"""The only place that turns refusals into gRPC statuses, and reads a reason from a status.
 
-Bytes that are not a message of the method's type, messages that are too large and those without a
-required field are refused here, too. Any exception that is not a refusal is an error of the
-service: INTERNAL, and logged.
+It also refuses bytes that are not a message of the method's type, messages that are too large, and
+messages that lack a required field. Any other exception is an error of the service: the status is
+INTERNAL, and the exception is logged.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from services.rpc.parts import ACCEPTED_BYTES_MAX
 
 DOMAIN = "reprieve.internal"
 RECEIVED_BYTES: ContextVar[int] = ContextVar("received_bytes", default=0)
-"""The size of the request that was received last in a call."""
+"""The size of the last request received in the current call."""
 _LOG = logging.getLogger("reprieve.rpc")
 
 
 def reason_of(error: grpc.Call | grpc.aio.AioRpcError) -> str:
-    """Return the reason in the ErrorInfo of a failed call's status, "" without one."""
+    """Return the reason in the ErrorInfo of a failed call's status; "" without an ErrorInfo."""
     try:
         status = rpc_status.from_call(error)  # type: ignore[arg-type] # both have what it reads
     except ValueError:
@@ -64,9 +64,10 @@ def status_of(refusal: RefusalError) -> status_pb2.Status:
 
 
 def refuse(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> None:
-    """End a call with the status of `error`; the handler returns after it.
+    """Set the status of `error` on a call; the handler must return after this.
 
-    No abort: gRPC keeps the exception that it raises, and with its traceback the request.
+    This does not call abort: gRPC stores the exception that abort raises, and its traceback would
+    keep the request in memory.
     """
     if isinstance(error, NotImplementedError) and not isinstance(error, RefusalError):
         error = UnservedError("this version of Reprieve does not serve this call")
@@ -82,9 +83,9 @@ def refuse(context: grpc.aio.ServicerContext[Any, Any], error: Exception) -> Non
 
 
 class RefusalInterceptor(HandlerInterceptor):
-    """Turns what a handler raises into a status, for every method.
+    """Turns exceptions of handlers into statuses, for every method.
 
-    `message_bytes` is the size of the largest request that is accepted.
+    `message_bytes` is the largest accepted size of a request.
     """
 
     def __init__(self, message_bytes: int = ACCEPTED_BYTES_MAX) -> None:
@@ -102,7 +103,7 @@ class RefusalInterceptor(HandlerInterceptor):
 
 
 def _reader(parse: Callable[[bytes], Any], bytes_max: int) -> Callable[[bytes], Any]:
-    """Return `parse` with refusals: of what it cannot decode, is too large or is incomplete."""
+    """Return `parse`, extended to refuse messages that are undecodable, too large or incomplete."""
 
     def read(data: bytes) -> Any:
         if bytes_max and len(data) > bytes_max:
@@ -125,7 +126,10 @@ def _reader(parse: Callable[[bytes], Any], bytes_max: int) -> Callable[[bytes], 
 
 
 def _returning(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
-    """Return `read` with refusals returned: gRPC reads a single request outside of the handler."""
+    """Return `read`, changed to return refusals instead of raising them.
+
+    gRPC decodes a single request before it calls the handler, where a refusal would be lost.
+    """
 
     def receive(data: bytes) -> Any:
         try:

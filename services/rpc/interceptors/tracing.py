@@ -1,7 +1,7 @@
-"""A span for each request with its caller's trace context.
+"""Makes a span for each request that carries its caller's trace context.
 
-The context is in the request's stamp, because a stream has only one set of metadata; a request
-without one has that of its call's metadata. Both are W3C's traceparent.
+The context is in the request's stamp, because a stream has only one set of metadata. If the stamp
+has no context, the metadata of the call are used. Both have the form of a W3C traceparent.
 
 Source: OpenTelemetry semantic conventions 1.37, rpc/rpc-spans.md and rpc/grpc.md (name, kind,
 attributes, and which codes are a server's error).
@@ -41,7 +41,7 @@ _SERVERS_FAULT = frozenset(
         grpc.StatusCode.DATA_LOSS,
     }
 )
-"""Codes that make a server's span an error; the others are the caller's."""
+"""Status codes that mark a server's span as an error; other codes are the caller's errors."""
 
 
 def function_of(handler: grpc.RpcMethodHandler[Any, Any]) -> Callable[..., Any]:
@@ -64,17 +64,17 @@ def replaced(
 
 
 def outgoing() -> tuple[tuple[str, str], ...]:
-    """Return the metadata by which a call belongs to the request that is being carried out."""
+    """Return metadata that make a call part of the trace of the current request."""
     context = CURRENT.get()
     return ((_TRACEPARENT, traceparent(context)),) if context is not None else ()
 
 
 class HandlerInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps the handler of each method that is served."""
+    """Wraps the handlers of all methods."""
 
     @abstractmethod
     def wrapped(self, name: str, handler: Handler) -> Handler:
-        """Return the handler of the method `name`, SERVICE/METHOD, that wraps `handler`."""
+        """Return a handler that wraps `handler`; `name` is the method, SERVICE/METHOD."""
 
     async def intercept_service(  # type: ignore[override] # the stub's type variables cannot vary
         self,
@@ -83,7 +83,7 @@ class HandlerInterceptor(grpc.aio.ServerInterceptor):
         ],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> grpc.RpcMethodHandler[Any, Any]:
-        """Wrap the handler, unless the method is not served."""
+        """Wrap the handler, if the method exists."""
         handler = await continuation(handler_call_details)
         path = handler_call_details.method
         name = (path.decode() if isinstance(path, bytes) else path).removeprefix("/")
@@ -128,8 +128,8 @@ class SpanInterceptor(HandlerInterceptor):
                 unanswered.push(lambda *raised: _end(under_way, *raised))
                 async with aclosing(function(noted(), context)) as answers:
                     async for answer in answers:
-                        # Before the yield: a caller in the services' own process resumes this
-                        # generator only for its next answer.
+                        # The span must end before the yield: a caller in this process resumes the
+                        # generator only when it needs the next response.
                         if under_way:
                             under_way.popleft().close()
                         yield answer
@@ -138,7 +138,7 @@ class SpanInterceptor(HandlerInterceptor):
 
     @contextmanager
     def _request(self, name: str, request: Any, context: Any) -> Iterator[None]:
-        """Time a request, whose span has the call's status where the call fails in it."""
+        """Time a request; if the call fails during it, its span gets the call's status."""
         stamp = getattr(request, "stamp", None)
         parent = getattr(stamp, "traceparent", "") or _traceparent_of(context)
         if not parent:
@@ -177,7 +177,7 @@ def _end(under_way: deque[ExitStack], *raised: Any) -> None:
 
 
 def _traceparent_of(context: Any) -> str:
-    """Return the traceparent that a call was sent with, "" without one."""
+    """Return the traceparent in a call's metadata; "" if there is none."""
     metadata = context.invocation_metadata() or ()
     return next((value for key, value in metadata if key == _TRACEPARENT), "")
 

@@ -1,8 +1,8 @@
-"""Kubernetes messages: decoding to the cores' values, JSON, patches, and digests of pods.
+"""Decodes Kubernetes messages to the cores' values; also JSON, patches, and digests of pods.
 
-Fields that a core reads are checked here: a FieldError has the field's path. An absent field has
-the default that an API server, or upstream's scheduler, would use. services/rpc/kube/messages.py
-encodes. JSON has an apiVersion and a kind, which the message's type implies.
+Fields that a core reads are checked here; a FieldError has the field's path. An absent field gets
+the default of an API server, or of upstream's scheduler. services/rpc/kube/messages.py encodes.
+JSON objects get the apiVersion and the kind that belong to the message's type.
 """
 
 from __future__ import annotations
@@ -188,10 +188,10 @@ def controller_from_message(
 
 
 def spec_digest(message: pod_pb2.Pod) -> bytes:
-    """Return 16 bytes that differ where anything differs that may make a pod schedulable.
+    """Return a 16-byte digest of all fields that may make a pod schedulable.
 
-    That is everything but the status, metadata.resourceVersion and metadata.generation (and
-    managedFields, which no message carries).
+    These are all fields except status, metadata.resourceVersion and metadata.generation (and
+    managedFields, which messages do not have).
     Source: kubernetes v1.20 pkg/scheduler/internal/queue/scheduling_queue.go, isPodUpdated.
     """
     meta = message.metadata
@@ -223,7 +223,7 @@ API_VERSIONS: Mapping[str, str] = {
 
 
 def apply_patch(pod: pod_pb2.Pod, patch: PodPatch) -> None:
-    """Apply a patch to a pod, in place; fields that the patch lacks stay."""
+    """Apply a patch to a pod in place; fields that the patch does not set stay unchanged."""
     if patch.resource_version:
         pod.metadata.resource_version = patch.resource_version
     if patch.node_name:
@@ -235,9 +235,9 @@ def apply_patch(pod: pod_pb2.Pod, patch: PodPatch) -> None:
 
 
 def object_to_json(message: Message) -> dict[str, Any]:
-    """Return an object, or the one in a KubernetesObject, as JSON with apiVersion and kind first.
+    """Return an object, or the one in a KubernetesObject, as JSON, with apiVersion and kind first.
 
-    Raises ValueError for an empty KubernetesObject and for a message of another kind.
+    Raises ValueError for an empty KubernetesObject, and for a message that is not an object.
     """
     if isinstance(message, KubernetesObject):
         case = message.WhichOneof("object")

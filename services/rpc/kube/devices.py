@@ -1,4 +1,4 @@
-"""Slices, classes and claims of devices: messages to values, and allocations back to messages.
+"""Decodes ResourceSlices, DeviceClasses and ResourceClaims; encodes allocations and claims.
 
 Functions with a parameter `field`, the message's path, raise FieldError.
 """
@@ -353,7 +353,7 @@ def _add_requirements(requirements: Iterable[Requirement], added: object) -> Non
 def resource_claim_to_message(
     claim: devices.ResourceClaim,
 ) -> device_pb2.DeviceClaims.ResourceClaim:
-    """Return a claim that the scheduler made, or changed, as a message."""
+    """Return a claim that the scheduler created or changed, as a message."""
     message = device_pb2.DeviceClaims.ResourceClaim()
     message.metadata.CopyFrom(
         meta_pb2.ObjectMeta(

@@ -1,6 +1,6 @@
-"""Parts that several Kubernetes messages share: times, quantities, selectors, taints, conditions.
+"""Decodes parts that Kubernetes messages share: times, quantities, selectors, taints, conditions.
 
-Each function that checks receives the path of its field, which a FieldError has.
+A function that checks a field receives the field's path, for FieldError.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ _LABEL_OPERATORS = frozenset(
 
 
 def time_ns(stamp: Timestamp, field: str = "creation_timestamp") -> int:
-    """Return the time in ns since the Unix epoch; 0 for an absent one.
+    """Return the time in ns since the Unix epoch; 0 for an absent time.
 
-    Raises FieldError for one that 64 bits do not hold: before 1678 or after 2261.
+    Raises FieldError for a time that does not fit into 64 bits: before 1678 or after 2261.
     """
     at_ns = stamp.seconds * SECOND_NS + stamp.nanos
     if not -_TIME_NS_MAX <= at_ns <= _TIME_NS_MAX:
@@ -61,19 +61,19 @@ def time_ns(stamp: Timestamp, field: str = "creation_timestamp") -> int:
 
 
 def optional_time_ns(message: Message, name: str) -> int | None:
-    """Return the time in the field `name` in ns since the Unix epoch, None for an absent one."""
+    """Return the time in the field `name`, ns since the Unix epoch; None if it is absent."""
     return time_ns(getattr(message, name), name) if message.HasField(name) else None
 
 
 def optional(message: Message, name: str) -> Any:
-    """Return the field `name`, None for an absent one."""
+    """Return the field `name`; None if it is absent."""
     return getattr(message, name) if message.HasField(name) else None
 
 
 def optional_part(
     message: Message, name: str, read: Callable[[Any, str], _T], field: str
 ) -> _T | None:
-    """Return the field `name` as `read` does, None for an absent one; `field` is its path."""
+    """Return the field `name` decoded by `read`; None if it is absent. `field` is its path."""
     return read(getattr(message, name), field) if message.HasField(name) else None
 
 
@@ -84,17 +84,17 @@ def timestamp(at_ns: int) -> Timestamp:
 
 
 def set_time(stamp: Timestamp, at_ns: int) -> None:
-    """Set a Timestamp in place, ns since the Unix epoch; faster than copying a new one."""
+    """Set a Timestamp in place to ns since the Unix epoch; faster than copying a new message."""
     stamp.seconds, stamp.nanos = at_ns // SECOND_NS, at_ns % SECOND_NS
 
 
 def strings(messages: Mapping[str, str]) -> Mapping[str, str]:
-    """Return a map of strings as a dict, or the shared empty one."""
+    """Return a map of strings as a dict; an empty one is a shared object."""
     return dict(messages.items()) if messages else EMPTY
 
 
 def choice(kind: type[_E], text: str, field: str) -> _E:
-    """Return the member of `kind` of that value. Raises FieldError, with the values."""
+    """Return the member of `kind` with this value. Raises FieldError that lists the values."""
     try:
         return kind(text)
     except ValueError:
@@ -112,7 +112,7 @@ def preemption_policy(text: str, field: str) -> PreemptionPolicy:
 def resources(quantities: Mapping[str, str], field: str) -> Mapping[str, int]:
     """Return amounts by resource name: "cpu" in thousandths, others in whole units, rounded up.
 
-    At most AMOUNT_MAX each. Raises FieldError for what is not a quantity, and for negative ones.
+    An amount is at most AMOUNT_MAX. Raises FieldError for invalid and for negative quantities.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, Resource.Add.
     """
     if not quantities:
@@ -144,7 +144,7 @@ def quantity(text: str, field: str) -> Quantity:
 
 
 def int_or_percent(value: meta_pb2.IntOrString, field: str) -> IntOrPercent:
-    """Return a count or a percentage such as "50%". Raises FieldError, for negative ones too."""
+    """Return a count or a percentage such as "50%". Raises FieldError, also for negative values."""
     match value.WhichOneof("value"):
         case "string_value":
             text = value.string_value
@@ -158,7 +158,7 @@ def int_or_percent(value: meta_pb2.IntOrString, field: str) -> IntOrPercent:
 
 
 def label_selector(message: meta_pb2.LabelSelector, field: str) -> LabelSelector:
-    """Return the selector: matchLabels as In with one value, by key, then matchExpressions."""
+    """Return the selector; matchLabels become In requirements, sorted, before matchExpressions."""
     requirements = [
         Requirement(key=key, operator=Operator.IN, values=(text,))
         for key, text in sorted(message.match_labels.items())
@@ -169,7 +169,7 @@ def label_selector(message: meta_pb2.LabelSelector, field: str) -> LabelSelector
 
 
 def optional_selector(message: Message, name: str, field: str) -> LabelSelector | None:
-    """Return the selector in the field `name`, None for an absent one; `field` is its path."""
+    """Return the selector in the field `name`; None if it is absent. `field` is its path."""
     return optional_part(message, name, label_selector, field)
 
 
@@ -185,7 +185,7 @@ def _label_requirement(message: meta_pb2.LabelSelectorRequirement, field: str) -
 
 
 def node_selector(message: affinity_pb2.NodeSelector, field: str) -> NodeSelector:
-    """Return the node selector; without terms it matches no node."""
+    """Return the node selector; a selector without terms matches no node."""
     return NodeSelector(
         terms=tuple(
             node_selector_term(term, f"{field}.nodeSelectorTerms[{index}]")
@@ -195,10 +195,10 @@ def node_selector(message: affinity_pb2.NodeSelector, field: str) -> NodeSelecto
 
 
 def node_selector_term(message: affinity_pb2.NodeSelectorTerm, field: str) -> NodeSelectorTerm:
-    """Return one term; without requirements it matches no node.
+    """Return one term; a term without requirements matches no node.
 
-    A term with a requirement that upstream cannot parse (a wrong number of values, a field with
-    another operator than In or NotIn) matches no node either: it is returned without requirements.
+    If upstream cannot parse a requirement (a wrong number of values, a field with an operator other
+    than In and NotIn), the term matches no node: it is returned without requirements.
     Source: kubernetes v1.34 component-helpers/scheduling/corev1/nodeaffinity/nodeaffinity.go,
     nodeSelectorRequirementsAsSelector and nodeSelectorRequirementsAsFieldSelector.
     """
@@ -306,7 +306,7 @@ def owners(messages: Sequence[meta_pb2.OwnerReference]) -> tuple[OwnerReference,
 def container_resources(status: pod_pb2.PodStatus, field: str) -> tuple[ContainerResources, ...]:
     """Return the resources in the statuses of containers and init containers.
 
-    A status without `resources` is left out, even where it has allocated resources.
+    A status without `resources` is left out, even if it has allocated resources.
     Source: kubernetes v1.34 component-helpers/resource/helpers.go, AggregateContainerRequests.
     """
     if not status.container_statuses and not status.init_container_statuses:
@@ -327,7 +327,7 @@ def container_resources(status: pod_pb2.PodStatus, field: str) -> tuple[Containe
 
 
 def pod_resources(status: pod_pb2.PodStatus, field: str) -> ContainerResources | None:
-    """Return the resources of the pod as a whole; None in a status without `resources`."""
+    """Return the pod-level resources; None if the status has no `resources`."""
     if not status.HasField("resources"):
         return None
     return ContainerResources(
@@ -338,7 +338,7 @@ def pod_resources(status: pod_pb2.PodStatus, field: str) -> ContainerResources |
 
 
 def claim_names(status: pod_pb2.PodStatus) -> tuple[tuple[str, str | None], ...]:
-    """Return the ResourceClaims made for a pod, by the pod's names for them."""
+    """Return (name in the pod's spec, name of the ResourceClaim created for it) of each claim."""
     if not status.resource_claim_statuses:
         return ()
     return tuple(

@@ -1,11 +1,13 @@
-"""Messages as JSON, both ways, by tables made once from the descriptors.
+"""Converts messages to and from JSON, by tables that are built once from the descriptors.
 
-Reading accepts the output of `kubectl get -o json` and YAML manifests: unknown fields are skipped,
-null is an absent field, a quantity may be a bare number, and any other wrong type is refused with
-its path. Beyond Kubernetes, a 64-bit integer may be a string, as in protobuf's own JSON. Writing
-gives what Kubernetes does: 64-bit integers as numbers, times as RFC 3339 (with a fraction only
-where there is one), absent fields left out; or protobuf's own JSON, as
-google.protobuf.json_format does: 64-bit integers as strings, enums by name.
+The reader accepts the output of `kubectl get -o json` and YAML manifests: unknown fields are
+skipped, null is an absent field, a quantity may be a bare number, and any other wrong type is
+refused with its path. Unlike in Kubernetes, a 64-bit integer may also be a string, as in protobuf
+JSON.
+
+The writer has two forms. Kubernetes JSON has 64-bit integers as numbers and times as RFC 3339 (with
+a fraction only if it is not 0), without absent fields. Protobuf JSON, as from
+google.protobuf.json_format, has 64-bit integers as strings and enums by name.
 """
 
 from __future__ import annotations
@@ -41,13 +43,13 @@ _INTEGERS = {
 }
 
 
-# How a JSON field is read: its name, the type that needs no conversion, the conversion.
+# How to read a JSON field: the message's field, the type that needs no conversion, the conversion.
 _Field = tuple[str, type | None, _Convert]
 _Table = dict[str, _Field]
 
 
 class _RefusedError(ValueError):
-    """A value of a wrong type; `path` is collected from the innermost part outwards."""
+    """A value of a wrong type; `path` is extended from the innermost part outwards."""
 
     def __init__(self, problem: str) -> None:
         super().__init__(problem)
@@ -58,8 +60,8 @@ class _RefusedError(ValueError):
 def parse(message_class: type[_M], mapping: Mapping[str, object]) -> _M:
     """Return the message that `mapping`, an object of Kubernetes JSON, describes.
 
-    Raises FieldError with the path as kubectl writes it, such as
-    "spec.containers[0].ports[0].hostPort", where a value has a wrong type or is out of range.
+    Raises FieldError for a value that has a wrong type or is out of range; the path is written as
+    by kubectl, such as "spec.containers[0].ports[0].hostPort".
     """
     name = message_class.DESCRIPTOR.name
     try:
@@ -72,13 +74,13 @@ def parse(message_class: type[_M], mapping: Mapping[str, object]) -> _M:
 
 
 def to_json(message: Message) -> dict[str, Any]:
-    """Return the message as an object of Kubernetes JSON; fields that are not set are absent."""
+    """Return the message as an object of Kubernetes JSON, without unset fields."""
     written: dict[str, Any] = _writer(message.DESCRIPTOR, _KUBERNETES)(message)
     return written
 
 
 def to_proto3_json(message: Message) -> dict[str, Any]:
-    """Return the same as json_format.MessageToDict, for messages without bytes and floats."""
+    """Return the result of json_format.MessageToDict, for messages without bytes and floats."""
     written: dict[str, Any] = _writer(message.DESCRIPTOR, _PROTO3)(message)
     return written
 
@@ -176,7 +178,7 @@ _QUANTITIES = frozenset(
 def is_quantity(field: FieldDescriptor) -> bool:
     """Return whether a field, or each value of a map, is a resource quantity such as "500m".
 
-    In a manifest it may be a bare number, too.
+    In a manifest, a quantity may also be a bare number.
     """
     return ".".join(field.full_name.split(".")[-2:]) in _QUANTITIES
 
@@ -276,7 +278,7 @@ _Scalars = Mapping[int, Callable[[FieldDescriptor], _Write]]
 @cache
 def _writer(descriptor: Descriptor, form: _Form) -> _Write:
     """Return the function that writes messages of one kind."""
-    with _MAKING:  # No other thread may use a table before it is full.
+    with _MAKING:  # No other thread may use a table before it is complete.
         return form.writer(descriptor)
 
 
@@ -284,10 +286,10 @@ _MAKING = Lock()
 
 
 class _Form:
-    """A form of JSON: how messages of some kinds are written, and the C++ types that it spells.
+    """A form of JSON: writers for special message types, and for some C++ types of fields.
 
-    The other messages are objects of the fields that are set. `ListFields` returns just these, in
-    the order of their numbers, so that a message costs what it holds and not what it might hold.
+    Any other message becomes an object of its set fields. `ListFields` returns only these, in the
+    order of their numbers, so the cost depends on the set fields, not on all fields of the type.
     """
 
     def __init__(self, kinds: Mapping[str, _Write], scalars: _Scalars) -> None:
@@ -295,16 +297,16 @@ class _Form:
         self._writers = dict(kinds)
 
     def writer(self, descriptor: Descriptor) -> _Write:
-        """Return the function that writes messages of one kind; made when first called for."""
+        """Return the function that writes messages of one type; it is created on first use."""
         name = descriptor.full_name
         if name not in self._writers:
             table: dict[FieldDescriptor, tuple[str, _Write | None]] = {}
-            self._writers[name] = partial(_written, table)  # First: a kind may contain itself.
+            self._writers[name] = partial(_written, table)  # before the fields: types can recurse
             table |= {field: (field.json_name, self._field(field)) for field in descriptor.fields}
         return self._writers[name]
 
     def _field(self, field: FieldDescriptor) -> _Write | None:
-        """Return how a field's value is written, None if JSON holds it as it is."""
+        """Return the function that converts a field's value; None if JSON has it unchanged."""
         kind = field.message_type
         if kind is not None and kind.GetOptions().map_entry:
             return partial(_written_map, self._element(kind.fields_by_name["value"]))

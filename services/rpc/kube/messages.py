@@ -1,8 +1,9 @@
-"""Values of services.kube back to Kubernetes messages.
+"""Encodes values of services.kube as Kubernetes messages.
 
-A value has what the cores read, so that a message made here has fewer fields than the one that the
-value was decoded from; decoding it again gives an equal value. A value's fields are those of its
-message, except for the names in `_NAMES`; what is laid out otherwise has a function of its own.
+A value has only the fields that the cores read, so an encoded message has fewer fields than the
+message from which the value was decoded. Decoding it again gives an equal value. The fields of a
+value have the names of the message's fields, except those in `_NAMES`. Separate functions encode
+parts that have another layout in the message.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ _SCALARS = frozenset({bool, int, str})
 _AMOUNTS = frozenset({"allocatable", "capacity", "overhead"})
 _ABSENT_IF_EMPTY = frozenset({"controller", "creation_ns", "restart_policy"})
 _LAID_OUT = frozenset({"disrupted_pods", "resources", "scheduling_gates"})
-"""Fields whose name a message has too, for something else: written where they belong."""
+"""Fields whose name means something else in the message; separate functions write them."""
 _FIELDS = {kind: name for name, kind in SOURCES.items()}
 
 
@@ -69,7 +70,7 @@ def pod_spec_to_message(spec: PodSpec, *, node_name: str = "") -> pod_pb2.PodSpe
     message = pod_pb2.PodSpec(node_name=node_name, scheduling_gates=gates)
     put(spec, message)
     for claim in spec.device_claims:
-        # The name of a template is not kept: whose claim it is, the pod's status says.
+        # The template's name is not kept; the pod's status has the name of the claim made from it.
         template = "" if claim.from_template else None
         message.resource_claims.add(
             name=claim.name,
@@ -112,7 +113,7 @@ def quantities(resources: Mapping[str, int]) -> dict[str, str]:
 
 
 def put(value: Any, out: Any) -> None:
-    """Write the fields of a value that its empty message, or this part of it, has."""
+    """Write those fields of a value that the empty message `out` has."""
     out.SetInParent()
     for attribute, name, is_time in _columns(value.__class__, out.DESCRIPTOR):
         held = getattr(value, attribute)
@@ -146,7 +147,7 @@ def put_all(values: Iterable[Any], out: Any) -> None:
 
 @cache
 def _columns(kind: type, descriptor: Descriptor) -> tuple[tuple[str, str, bool], ...]:
-    """Return the fields of a value that its message has: each name, the name there, if a time."""
+    """Return (name, name in the message, whether it is a time) of the fields that both have."""
     has = descriptor.fields_by_name
     named = [(field.name, _NAMES.get(field.name, _TERMS.get(kind, ""))) for field in fields(kind)]
     pairs = [(attribute, attribute if attribute in has else name) for attribute, name in named]
@@ -180,7 +181,7 @@ def _put_status_resources(
 
 
 def _put_volume(volume: Volume, out: volume_pb2.Volume) -> None:
-    """Write a pod's volume; an ephemeral one keeps the class of its template."""
+    """Write a pod's volume; of an ephemeral volume's template, only the class is written."""
     out.name = volume.name
     part = getattr(out, _FIELDS[type(volume.source)])
     if isinstance(volume.source, EphemeralSource):

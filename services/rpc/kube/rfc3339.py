@@ -1,6 +1,6 @@
-"""Times as RFC 3339 writes them, such as "2026-01-01T00:00:00Z": read and written.
+"""Parses and prints times in the format of RFC 3339, such as "2026-01-01T00:00:00Z".
 
-As numbers they are ns since the Unix epoch. Only the years 1 to 9999 have this form.
+Numbers are ns since the Unix epoch. The format covers only the years 1 to 9999.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @lru_cache(maxsize=8192)
 def parse_ns(text: str) -> int | None:
-    """Return a time in ns, None for any other text; digits below a ns are dropped."""
+    """Return a time in ns; None for any other text. Digits below a ns are dropped."""
     match = _TIME.fullmatch(text)
     if match is None:
         return None
@@ -34,7 +34,7 @@ def parse_ns(text: str) -> int | None:
 def text(at_ns: int, digits: int | None = 0) -> str:
     """Return a time in UTC; `digits` (0 to 9) of the second's fraction, None for as many as needed.
 
-    Further digits are cut off. Raises OverflowError beyond the years of this form.
+    Further digits are cut off. Raises OverflowError for a year outside 1 to 9999.
     """
     seconds, fraction_ns = divmod(at_ns, SECOND_NS)
     fraction = f".{fraction_ns:09d}"

@@ -1,6 +1,6 @@
-"""Pod specs: message to value, one value for all pods made from one template.
+"""Decodes pod specs; all pods made from one template share one value.
 
-Pod affinity and topology spread constraints are parts of a spec that have readers of their own.
+Separate functions read pod affinity and topology spread constraints.
 """
 
 from __future__ import annotations
@@ -32,15 +32,16 @@ _PORT_MAX = 65535
 
 
 RESOURCES_MAX = 60
-"""Limit of the resources that one pod may request: a refusal has one bit of 64 for each."""
+"""Limit for the number of resources that a pod requests: a refusal has 64 bits, one for each."""
 
 
 class PodSpecInterner:
-    """Makes one PodSpec of equal specs, so that `is` decides whether pods are equivalent.
+    """Returns one PodSpec for equal specs, so that pods can be compared by `is`.
 
-    Two specs are equal if their messages are, except for the node's name and projected volumes,
-    whose names an API server generates for each pod. At most `limit` specs are kept, and the oldest
-    is dropped first: a dropped spec that occurs again costs a second object, and changes no result.
+    Two specs are equal if their messages are equal, apart from the node's name and projected
+    volumes, whose names an API server generates for each pod. At most `limit` specs are kept, and
+    the oldest one is dropped first; if a dropped spec occurs again, a second object is created,
+    which does not change results.
     """
 
     __slots__ = ("_limit", "_specs")
@@ -84,8 +85,9 @@ def _key(message: pod_pb2.PodSpec) -> bytes:
 def spec_from_message(message: pod_pb2.PodSpec, *, field: str = "pod.spec") -> PodSpec:
     """Return the spec's value, not interned.
 
-    Raises FieldError, its path below `field`, for bad and negative quantities, unknown operators,
-    effects and policies, ports out of range, and requests of more than RESOURCES_MAX resources.
+    Raises FieldError, with a path below `field`, for invalid and negative quantities, unknown
+    operators, effects and policies, ports out of range, and requests of more than RESOURCES_MAX
+    resources.
     """
     affinity = message.affinity
     policy = fields.preemption_policy(message.preemption_policy, f"{field}.preemptionPolicy")

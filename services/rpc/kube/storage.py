@@ -1,4 +1,4 @@
-"""Persistent volumes, claims, classes, CSI objects and pods' volumes: messages to values.
+"""Decodes persistent volumes, claims, storage classes, CSI objects and pods' volumes.
 
 Functions with a parameter `field`, the message's path, raise FieldError.
 """
@@ -194,7 +194,7 @@ SOURCES: Mapping[str, type] = {
     "ephemeral": volumes.EphemeralSource,
     **_DISKS,
 }
-"""The sources that have a value, by their field in a pod's volume."""
+"""The volume sources that are decoded, by their field name in a pod's volume."""
 
 
 def pod_volumes(messages: Iterable[volume_pb2.Volume]) -> tuple[Volume, ...]:
@@ -222,7 +222,7 @@ def _pod_source(
 def persistent_source(
     message: volume_pb2.Volume | storage_pb2.PersistentVolumeSpec,
 ) -> DiskSource | None:
-    """Return the source of a volume, None for kinds that no plugin reads."""
+    """Return the source of a volume; None for a kind of source that no plugin reads."""
     for field, kind in _DISKS.items():
         if message.HasField(field):  # type: ignore[arg-type] # both messages have all of them
             return _read(kind, getattr(message, field))
@@ -230,7 +230,7 @@ def persistent_source(
 
 
 def _read(kind: type[_S], message: Any) -> _S:
-    """Return a source of the fields of its message that are set."""
+    """Return a source with the set fields of its message."""
     held: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
         there = message.DESCRIPTOR.fields_by_name.get(field.name)
