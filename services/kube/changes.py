@@ -1,4 +1,4 @@
-"""Determines the changes between two versions of a pod that scheduling depends on.
+"""Finds the changes between two versions of a pod that affect scheduling.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/events.go, PodSchedulingPropertiesChange.
 """

@@ -275,7 +275,7 @@ class Twin:
 
 @settings(max_examples=2000, deadline=None)
 @given(problem=problems())
-def test_the_search_finds_what_the_twin_finds(problem: Problem) -> None:
+def test_the_search_agrees_with_its_twin(problem: Problem) -> None:
     """The same first solution, or none in both."""
     chosen = allocate(
         problem.claims,

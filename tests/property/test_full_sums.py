@@ -22,9 +22,7 @@ memory = st.sampled_from((0, 1, 4096, AMOUNT_MAX // 3, AMOUNT_MAX, 2**62, 2**63 
     requests=st.lists(memory, min_size=1, max_size=6),
     steps=st.lists(st.tuples(st.integers(1, 150), st.booleans()), max_size=12),
 )
-def test_sums_saturate_and_come_down_again(
-    requests: list[int], steps: list[tuple[int, bool]]
-) -> None:
+def test_saturated_sums_decrease_again(requests: list[int], steps: list[tuple[int, bool]]) -> None:
     """Sixty-four of the largest pods are more than 62 bits hold."""
     snapshot = Snapshot()
     snapshot.set_node(make_node().capacity(memory="9E").obj())

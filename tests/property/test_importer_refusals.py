@@ -75,7 +75,7 @@ def test_a_sample_is_recognised_and_read(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", _DATA)
 @_QUICK
 @given(data=st.data())
-def test_a_value_of_another_kind_is_read_or_refused(
+def test_a_value_of_a_wrong_type_is_read_or_refused(
     name: str, tmp_path: Path, data: st.DataObject
 ) -> None:
     """Anywhere in a source: with the file's name, and without any other error."""
@@ -91,7 +91,7 @@ def test_a_value_of_another_kind_is_read_or_refused(
 @pytest.mark.parametrize("name", _TABLES)
 @_QUICK
 @given(data=st.data())
-def test_a_field_of_another_kind_is_read_or_refused(
+def test_a_field_of_a_wrong_type_is_read_or_refused(
     name: str, tmp_path: Path, data: st.DataObject
 ) -> None:
     """In any column of any row, the names of columns among them."""

@@ -125,7 +125,7 @@ small = st.lists(st.integers(0, 4), min_size=NODES, max_size=NODES)
     attempt=st.integers(0, 2**64 - 1),
     places=st.permutations(range(NODES)),
 )
-def test_the_chosen_row_is_that_of_the_twin(
+def test_the_chosen_row_equals_the_twins(
     refused: list[int],
     plain: list[int],
     raw: list[tuple[list[int], int, bool]],

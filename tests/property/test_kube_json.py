@@ -123,7 +123,7 @@ def _converted(descriptor: Any, value: Any, forms: Mapping[str, Callable[[Any], 
 @pytest.mark.parametrize("kind", _KINDS, ids=lambda kind: str(kind.DESCRIPTOR.name))
 @settings(max_examples=10, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(data=st.data())
-def test_an_object_reads_as_protobuf_reads_it_and_comes_back(
+def test_json_is_read_as_by_protobuf_and_survives_a_round_trip(
     kind: type[Message], data: st.DataObject
 ) -> None:
     """Generated from the descriptors, so that no field is forgotten."""

@@ -432,11 +432,11 @@ class NamesMachine(QueueMachine):
         assert {each.key[1]: (each.attempts, each.updated_ns) for each in known} == self.names
 
 
-def test_v1_20_does_what_a_flat_list_does() -> None:
+def test_v1_20_agrees_with_a_flat_list() -> None:
     """Some thousands of steps."""
     run(QueueMachine, examples=100)
 
 
-def test_v1_16_does_what_a_flat_list_does() -> None:
+def test_v1_16_agrees_with_a_flat_list() -> None:
     """Some thousands of steps."""
     run(NamesMachine, examples=100)

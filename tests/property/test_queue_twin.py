@@ -403,6 +403,6 @@ class TwinOfBefore(TwinMachine):
 
 
 @pytest.mark.parametrize("machine", [TwinMachine, TwinWithoutPops, TwinWithoutHints, TwinOfBefore])
-def test_v1_34_does_what_its_twin_does(machine: type[TwinMachine]) -> None:
+def test_v1_34_agrees_with_its_twin(machine: type[TwinMachine]) -> None:
     """Some thousands of steps in all, under every setting of the feature gates."""
     run(machine, examples=80)

@@ -167,9 +167,7 @@ def take(world: World, watcher: Watcher, now_ns: int, step: Step) -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(places=st.lists(st.integers(0, 3), max_size=6), steps=STEPS)
-def test_no_pod_of_a_silent_node_changes_through_its_kubelet(
-    places: list[int], steps: list[Step]
-) -> None:
+def test_the_kubelet_of_a_silent_node_changes_no_pod(places: list[int], steps: list[Step]) -> None:
     """Nothing starts, ends, restarts or goes, but by force or the pod garbage collector.
 
     None of them is ready while the node is Unknown, and no name, such as db-0, exists twice.

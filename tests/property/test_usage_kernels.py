@@ -55,7 +55,7 @@ def shares(
     used=table(NODES, RESOURCES),
     non_zero=table(NODES, 2),
 )
-def test_most_allocated_is_that_of_the_twin(
+def test_most_allocated_equals_the_twins(
     wants: list[int], weigh: list[int], allocatable: Table, used: Table, non_zero: Table
 ) -> None:
     """Each row's score, above capacity and without any."""
@@ -78,7 +78,7 @@ def test_most_allocated_is_that_of_the_twin(
     used=table(NODES, RESOURCES),
     non_zero=table(NODES, 2),
 )
-def test_requested_to_capacity_is_that_of_the_twin(
+def test_requested_to_capacity_equals_the_twins(
     wants: list[int],
     weigh: list[int],
     line: list[tuple[int, int]],

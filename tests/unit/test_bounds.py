@@ -237,7 +237,7 @@ def test_a_database_whose_table_computes_without_end_is_refused(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("lines", ["kind: Pod\n# " + "x" * 9000, "# " + "x" * 9000 + "\nkind: Pod"])
-def test_a_long_line_is_refused_where_a_format_is_looked_for(tmp_path: Path, lines: str) -> None:
+def test_detecting_a_format_refuses_a_long_line(tmp_path: Path, lines: str) -> None:
     """Kwok's recordings are recognised by a line that may come late."""
     bounds.set_bounds(Bounds(line_bytes=4096))
     (tmp_path / "a.yaml").write_text(f"apiVersion: v1\n{lines}\n")
@@ -246,7 +246,7 @@ def test_a_long_line_is_refused_where_a_format_is_looked_for(tmp_path: Path, lin
 
 
 @pytest.mark.parametrize("text", ["!!timestamp x", "!!bool x", "!!int x", "!!float x", "9" * 5000])
-def test_a_scalar_that_is_not_of_its_type_is_a_problem_of_the_yaml(text: str) -> None:
+def test_a_scalar_of_a_wrong_type_is_invalid_yaml(text: str) -> None:
     """PyYAML has an AttributeError, a KeyError and a ValueError for these."""
     with pytest.raises(yaml.YAMLError, match="a value is not of its type"):
         bounds.yaml_value(text, "a")

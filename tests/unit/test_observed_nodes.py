@@ -46,7 +46,7 @@ def delays(*records: trace_pb2.Record) -> object:
     return group.provisioning_delay
 
 
-def test_a_node_took_as_long_as_the_first_pod_on_it_had_waited() -> None:
+def test_the_wait_of_its_first_pod_is_a_nodes_provisioning_time() -> None:
     """From the pod's first refusal at 10 s, to the node's being ready at 75 s."""
     assert delays(
         refused(10, "p"),

@@ -196,7 +196,7 @@ _ANNOUNCED = b"\xdd\x7f\xff\xff\xff" * 20_000
         (list[int], _ANNOUNCED, "not the state of a replay"),
     ],
 )
-def test_what_is_not_of_its_type_is_refused(kind: Any, data: bytes, problem: str) -> None:
+def test_a_value_of_a_wrong_type_is_refused(kind: Any, data: bytes, problem: str) -> None:
     """Before anything is made of it; the text says where it stands."""
     with pytest.raises(UnreadableStateError, match=problem):
         load(kind, data)

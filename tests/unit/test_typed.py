@@ -66,7 +66,7 @@ def _read(plain: object) -> Tree:
     return Reading().read(Tree, plain)
 
 
-def test_a_value_is_read_as_it_was_written() -> None:
+def test_a_value_is_read_back_unchanged() -> None:
     """Of every kind of annotation."""
     assert _read(orjson.loads(write(TREE))) == TREE
 
@@ -104,7 +104,7 @@ def test_fields_are_written_by_name_and_defaults_left_out() -> None:
         ({"labels": {"a": []}}, "labels[a]", "must be a text"),
     ],
 )
-def test_what_is_not_of_its_type_is_refused_with_its_path(
+def test_a_value_of_a_wrong_type_is_refused_with_its_path(
     plain: object, path: str, text: str
 ) -> None:
     """As Kubernetes prints paths."""

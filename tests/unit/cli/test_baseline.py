@@ -43,7 +43,7 @@ def test_a_value_that_changes_nothing_is_the_baselines_own(
     assert {name for name, _ in found} <= {parsed.name}
 
 
-def test_the_baseline_has_its_own_value_on_every_axis() -> None:
+def test_the_baseline_value_of_every_axis_is_found() -> None:
     """With any seed."""
     axes = [parse_axis("scale-nodes=1.0,2.0"), parse_axis("seed=1..2")]
     own = own_values(axes, [NGINX])

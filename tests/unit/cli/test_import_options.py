@@ -47,7 +47,7 @@ def test_parameters_of_a_workload_are_given_one_by_one(tmp_path: Path) -> None:
     assert "time      1m" in output
 
 
-def test_nodes_are_made_of_the_size_that_is_asked_for(tmp_path: Path) -> None:
+def test_made_nodes_have_the_requested_size(tmp_path: Path) -> None:
     """For a trace that has none; without them the report says how to get some."""
     code, output = _run(tmp_path, _PODS, "--made-nodes", "3", "--node-size", "cpu=8,x.y/gpu=2")
     assert code == 0

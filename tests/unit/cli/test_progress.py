@@ -35,7 +35,7 @@ def test_the_line_shows_when_simulated_time_runs_far_ahead_of_the_trace() -> Non
     assert line(3 * 1440 * minute_ns, 71 * 60 * minute_ns, 1.0, Tally()).startswith(expected)
 
 
-def test_the_line_shows_how_much_is_done_and_an_estimate_of_what_is_left() -> None:
+def test_the_line_shows_progress_and_the_estimated_time_left() -> None:
     """The estimate from two seconds on, when it means something."""
     second_ns = 10**9
     assert line(second_ns, 0, 1.0, Tally(), 0.25).startswith("25 % · 1s simulated · ")

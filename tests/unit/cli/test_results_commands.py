@@ -67,7 +67,7 @@ def test_a_query_prints_csv(run: str) -> None:
     assert json.loads(row[2]) == {"cpu": 1000, "pods": 1}
 
 
-def test_tables_are_listed_with_what_their_columns_mean(run: str) -> None:
+def test_tables_are_listed_with_the_meaning_of_their_columns(run: str) -> None:
     """Each of them, without making any."""
     text = _invoke(query_command, run, "--tables").stdout
     for table in TABLES.values():
@@ -208,7 +208,7 @@ def test_a_name_that_does_not_exist_is_exit_code_1(run: str, command: click.Comm
         (get.describe_command, ("po", "high", "-l", "a=b")),
     ],
 )
-def test_names_beside_a_selector_are_refused(
+def test_names_together_with_a_selector_are_refused(
     run: str, command: click.Command, arguments: tuple[str, ...]
 ) -> None:
     """As kubectl refuses them."""
@@ -263,7 +263,7 @@ def test_objects_are_selected_by_their_fields(run: str, selector: str, names: li
     assert shown.split() == [f"pod/{each}" for each in names]
 
 
-def test_labels_are_columns_where_they_are_asked_for(run: str) -> None:
+def test_labels_become_columns_on_request(run: str) -> None:
     """One column for each, then one with all, after the others."""
     arguments = ("po", run, "-L", "app,example.com/tier", "-L", "x", "--show-labels")
     header, *rows = _invoke(get.command, *arguments).stdout.splitlines()

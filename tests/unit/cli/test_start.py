@@ -12,7 +12,7 @@ LEFT_OUT = ("grpc", "opentelemetry", "numpy", "numba", "replay.importers.registr
 
 
 @pytest.mark.parametrize("command", ["get", "verify"])
-def test_a_command_that_reads_a_run_starts_without_what_a_replay_needs(command: str) -> None:
+def test_commands_that_read_a_run_do_not_import_the_replay(command: str) -> None:
     """Neither gRPC nor the importers of other formats."""
     code = (
         f"import sys; import replay.cli.commands.{command}\n"

@@ -124,7 +124,7 @@ def _table(console_width: int, *rows: tuple[str, ...]) -> list[str]:
     return stream.getvalue().splitlines()
 
 
-def test_a_narrow_table_breaks_lines_between_words_before_it_breaks_a_word() -> None:
+def test_a_narrow_table_wraps_between_words_first() -> None:
     """The column with the most to give is the first to be narrower; numbers stay whole."""
     row = ("ReplicaSet default/cache", "1,000 %", "memory.available", "worker-2, worker-1")
     lines = _table(60, row)
@@ -134,7 +134,7 @@ def test_a_narrow_table_breaks_lines_between_words_before_it_breaks_a_word() -> 
     assert any("1,000 %" in line for line in lines)
 
 
-def test_a_word_is_broken_where_no_other_way_is_left() -> None:
+def test_a_word_is_broken_anywhere_as_a_last_resort() -> None:
     """No line is wider than the terminal."""
     lines = _table(30, ("x" * 40, "1", "memory.available", "n"))
     assert max(map(len, lines)) <= 30
@@ -162,7 +162,7 @@ def test_columns_stand_closer_before_a_word_is_broken() -> None:
     ]
 
 
-def test_words_are_broken_after_punctuation_where_there_is_any() -> None:
+def test_words_are_broken_after_punctuation_if_possible() -> None:
     """Of a heading, and of a cell."""
     assert _sweep(32) == [
         "priorityClass.      waited_p99,",

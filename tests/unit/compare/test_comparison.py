@@ -148,7 +148,7 @@ def test_what_the_recorded_versions_rules_alone_decide_is_explained(tmp_path: Pa
     }
 
 
-def test_another_order_of_what_was_bound_at_one_time_explains(tmp_path: Path) -> None:
+def test_another_order_of_concurrent_bindings_explains_a_difference(tmp_path: Path) -> None:
     """`b` agrees where `a`, bound just before it, had not been decided."""
     found = findings(
         two_bound(tmp_path), lambda name, bound: best("n" if name == "a" or bound else "m")
@@ -237,7 +237,7 @@ def test_an_end_long_before_a_failure_explains_nothing(tmp_path: Path) -> None:
     assert findings(recorded, refusing(2, 1))[-1].outcome is FindingOutcome.DIFFERS
 
 
-def test_no_end_explains_what_differs_without_it_as_well(tmp_path: Path) -> None:
+def test_an_end_that_makes_no_difference_explains_nothing(tmp_path: Path) -> None:
     """The recorded decision has to come out in the state before it."""
     recorded = crowded(
         tmp_path,
@@ -327,7 +327,7 @@ def test_a_preemption_agrees_with_the_same_victims_only(tmp_path: Path) -> None:
     assert findings(recorded, answer("low", "more"))[-1].outcome is FindingOutcome.DIFFERS
 
 
-def test_a_report_counts_and_explains_what_is_not_plain(tmp_path: Path) -> None:
+def test_a_report_lists_findings_that_differ_or_have_an_explanation(tmp_path: Path) -> None:
     """What agrees of itself is counted only."""
     report = ComparisonReport(rules="v1.34", kubernetes_version="v1.34.1", order="x", notes=[])
     report.add(findings(two_bound(tmp_path), lambda _name, _bound: best("m")))

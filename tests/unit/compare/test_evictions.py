@@ -65,7 +65,7 @@ def test_a_pod_above_its_request_and_below_all_others_in_priority_is_first() -> 
         (PIDS, made("equal", 5)),
     ],
 )
-def test_what_follows_from_the_others_usage_is_missing_data(message: str, rival: Pod) -> None:
+def test_an_eviction_that_depends_on_other_pods_usage_lacks_data(message: str, rival: Pod) -> None:
     """Equal or lower priority, no use above the request, or minimum reclaim."""
     found = compare_eviction(made("p", 5), [rival], message)
     assert not found.verdict.agrees

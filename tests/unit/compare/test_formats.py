@@ -32,9 +32,7 @@ def test_other_traces_keep_the_outcomes_of_pods(tmp_path: Path, name: str) -> No
 
 
 @pytest.mark.parametrize("name", NOTHING)
-def test_a_format_without_outcomes_is_refused_and_says_what_it_holds(
-    tmp_path: Path, name: str
-) -> None:
+def test_a_format_without_outcomes_is_refused_with_its_content(tmp_path: Path, name: str) -> None:
     """The refusal names the formats that have outcomes."""
     file = tmp_path / "x"
     file.write_text("x\n")
@@ -42,6 +40,6 @@ def test_a_format_without_outcomes_is_refused_and_says_what_it_holds(
         recorded_content([file], name)
 
 
-def test_every_format_is_one_of_those() -> None:
+def test_every_format_has_a_kind_of_recorded_content() -> None:
     """A new importer is added to one of them."""
     assert set(IMPORTERS) == {*STATES, *OUTCOMES, *NOTHING}

@@ -38,7 +38,7 @@ def _agreement(
     return outcomes.agreement(decisions)
 
 
-def test_a_binding_is_held_to_the_recorded_one_of_that_pod() -> None:
+def test_a_binding_is_compared_with_the_recorded_binding_of_its_pod() -> None:
     """A node that was one of several equal ones is distinguished from one that was not."""
     found = _agreement(
         [_scheduled("a", "n"), _scheduled("b", "n"), _scheduled("c", "n"), _scheduled("d", "n")],
@@ -53,7 +53,7 @@ def test_a_binding_is_held_to_the_recorded_one_of_that_pod() -> None:
     assert found.run_only == 0
 
 
-def test_a_pod_that_is_bound_again_is_held_to_its_second_recorded_binding() -> None:
+def test_a_second_binding_is_compared_with_the_second_recorded_one() -> None:
     """A third one is the run's own, and one that was refused is none."""
     refused = Decision(observed=_scheduled("a", "x"), refused="gone")
     found = _agreement(

@@ -88,7 +88,7 @@ def test_a_pod_with_device_claims_needs_a_plugin_that_is_not_served(kind: Decisi
     assert found.reason is DifferenceReason.PLUGIN
 
 
-def test_a_pod_that_names_what_was_not_recorded_is_explained_by_that() -> None:
+def test_a_reference_to_an_unrecorded_object_explains_a_difference() -> None:
     """Claims, and namespaces that are selected by their labels."""
     pod = Pod()
     pod.spec.volumes.add(name="v").persistent_volume_claim.claim_name = "data"

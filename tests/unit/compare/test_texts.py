@@ -21,7 +21,7 @@ def test_versions_wordings_of_one_refusal_are_equal() -> None:
     assert message_reasons(OLD) == message_reasons(NEW)
 
 
-def test_another_count_is_another_refusal() -> None:
+def test_refusals_with_different_counts_differ() -> None:
     """Of the filters as of preemption."""
     assert message_reasons(OLD) != message_reasons(OLD.replace("6 Insufficient", "5 Insufficient"))
     assert message_reasons(OLD) != message_reasons(

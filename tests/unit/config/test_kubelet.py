@@ -101,7 +101,7 @@ def test_a_split_container_file_system_needs_its_gate() -> None:
     assert not _eviction(off, split_containerfs=True).split_containerfs
 
 
-def test_notifications_by_the_kernel_are_off_unless_they_are_asked_for() -> None:
+def test_kernel_notifications_are_off_by_default() -> None:
     """As a kubelet has it."""
     assert not _eviction("").kernel_memcg_notification
     assert _eviction("kernelMemcgNotification: true\n").kernel_memcg_notification
@@ -146,7 +146,7 @@ def test_known_fields_that_are_not_served_are_named_in_warnings() -> None:
         ("a: [{b: 1}, {c: 1, c: 2}]", "a[1].c"),
     ],
 )
-def test_what_a_kubelet_refuses_is_refused_with_its_path(body: str, field: str) -> None:
+def test_a_setting_that_a_kubelet_refuses_is_refused_with_its_path(body: str, field: str) -> None:
     """Unknown fields and wrong types, as strict decoding and validation do."""
     assert _refused(HEAD + body)[0] == field
 
@@ -169,6 +169,6 @@ def test_what_is_not_a_kubelet_configuration_is_refused(text: str, field: str) -
     assert _refused(text)[0] == field
 
 
-def test_a_key_that_comes_twice_is_named_with_its_line() -> None:
+def test_a_repeated_key_is_reported_with_its_line() -> None:
     """YAML itself would take the last."""
     assert _refused(HEAD + "maxPods: 1\nmaxPods: 2")[1] == 'line 4: "maxPods" comes twice'

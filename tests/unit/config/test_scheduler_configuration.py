@@ -136,7 +136,7 @@ def test_an_unknown_or_repeated_field_is_refused_with_its_path(body: str, field:
         ("extenders: [{managedResources: [{name: cpu}]}]", "extenders[0].managedResources[0].name"),
     ],
 )
-def test_what_upstream_refuses_is_refused_with_its_path(body: str, field: str) -> None:
+def test_a_value_that_upstream_refuses_is_refused_with_its_path(body: str, field: str) -> None:
     """Validation names the field."""
     assert refusal(body)[0] == field
 

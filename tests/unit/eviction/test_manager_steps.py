@@ -113,7 +113,7 @@ def test_a_soft_threshold_waits_for_its_grace_while_the_condition_shows_at_once(
     assert [each.grace_period_s for each in late.evictions] == [20]
 
 
-def test_relief_within_the_grace_starts_it_again() -> None:
+def test_relief_during_the_grace_period_restarts_it() -> None:
     """The first observation is forgotten as soon as the threshold is no longer met."""
     manager = Manager(SOFT)
     _step(manager, 0, _memory(0.5), _pod("a"))

@@ -54,7 +54,7 @@ def test_a_request_is_the_larger_of_containers_and_each_init_container() -> None
     assert str(request(pod, "memory")) == "2Gi"
 
 
-def test_overhead_counts_only_beside_a_request() -> None:
+def test_overhead_is_added_only_to_a_nonzero_request() -> None:
     """A pod that requests nothing gets no overhead either."""
     assert str(request(_pod(_container(), overhead={"memory": "10Mi"}), "memory")) == "0"
     asking = _pod(_container({"memory": "1Mi"}), overhead={"memory": "10Mi"})

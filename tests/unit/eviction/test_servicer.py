@@ -232,7 +232,7 @@ def test_a_failed_look_at_the_file_systems_is_answered_as_an_error() -> None:
     assert (result.quiet, _under(result.conditions)) == (False, [])
 
 
-def test_new_thresholds_keep_what_was_seen_of_the_old_ones() -> None:
+def test_remaining_thresholds_keep_their_state_when_others_change() -> None:
     """A node under pressure remains so."""
     caller = Caller(HARD)
     caller.step(_step(0, 0.5))

@@ -41,7 +41,7 @@ def test_a_percentage_prints_as_it_was_written(percent: str) -> None:
     assert str(ThresholdValue(percentage=percent_share(float(percent[:-1])))) == percent
 
 
-def test_minimum_reclaim_raises_what_must_be_free() -> None:
+def test_minimum_reclaim_raises_the_amount_that_must_be_available() -> None:
     """It adds to the value, in amounts or shares of the capacity."""
     threshold = Threshold(
         signal=Signal.MEMORY_AVAILABLE,

@@ -49,6 +49,6 @@ def test_what_is_not_a_duration_is_refused_in_gos_words(text: str, message: str)
 @pytest.mark.parametrize(
     "text", ["0s", "7ns", "1.5ms", "2\u00b5s", "10s", "1m0s", "1m30s", "1h2m3.5s", "1h0m0.001s"]
 )
-def test_a_duration_prints_as_it_was_read(text: str) -> None:
+def test_a_duration_is_printed_in_the_form_that_was_parsed(text: str) -> None:
     """Go's own form is a fixed point of reading and printing."""
     assert format_duration(parse_duration_ns(text)) == text

@@ -15,7 +15,7 @@ def overrides(*sets: str) -> Overrides:
     return Overrides(sets=sets)
 
 
-def test_a_hard_threshold_that_is_set_keeps_the_others_in_force() -> None:
+def test_setting_one_hard_threshold_keeps_the_default_ones() -> None:
     """A kubelet drops its defaults once a file names one."""
     text = overrides("evictionHard.memory.available=500Mi").kubelet("", evicts=True)
     hard = read_kubelet_configuration(text).eviction.hard
@@ -58,7 +58,7 @@ def test_a_weight_is_set_in_every_profile_and_once() -> None:
     assert found == [[{"name": "X"}, weighted], [weighted]]
 
 
-def test_an_override_of_what_is_not_looked_at_is_refused() -> None:
+def test_an_override_of_an_ignored_field_is_refused() -> None:
     """Nodes that are not sampled, kubelets that do not evict, arguments that are no weights."""
     with pytest.raises(OverrideError, match="without --sample-nodes"):
         overrides("percentageOfNodesToScore=50").scheduler("", samples=False)

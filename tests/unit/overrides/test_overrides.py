@@ -50,7 +50,7 @@ def pods(records: list[trace_pb2.Record]) -> list[trace_pb2.PodCreate]:
     return [record.pod_create for record in records if record.HasField("pod_create")]
 
 
-def test_without_overrides_a_trace_is_read_once_and_stays_as_it_is() -> None:
+def test_without_overrides_a_trace_is_read_once_and_unchanged() -> None:
     """Nothing is surveyed, nothing copied."""
     assert changed() == list(trace())
 
@@ -99,7 +99,7 @@ def test_a_class_that_pods_only_name_is_created_with_its_value() -> None:
     assert "--set priorityClass.web.value=NUMBER" in problem
 
 
-def test_kubelet_settings_are_refused_where_no_usage_is_judged_by_them() -> None:
+def test_kubelet_settings_are_refused_for_a_trace_without_usage() -> None:
     """What eviction would do is not known then; with usage they are taken."""
     assert "the trace has no usage" in refusal("evictionHard.memory.available=1Gi")
     profile = trace_pb2.Record(usage=trace_pb2.UsageProfile(id=1))
@@ -256,7 +256,7 @@ def test_usage_leaves_the_records_as_they_are() -> None:
     assert overrides.to_mapping() == {"usage": ["prod/web-0 memory 1Gi", "tier memory +1Mi/s"]}
 
 
-def test_pods_that_no_usage_selects_use_nothing_where_the_trace_has_no_usage() -> None:
+def test_unselected_pods_use_nothing_if_the_trace_has_no_usage() -> None:
     """Without statistics kubelets would evict them before the pod that leaks; a note says it."""
     overrides = Overrides(usage=("tier memory 1Gi", "tier ephemeral-storage 2Gi"))
     first, second, *given = overrides.plan(trace).usage

@@ -29,7 +29,7 @@ def later(**options: object) -> list[trace_pb2.Record]:
     return [record for record in records if record.time_ns > AT_NS]
 
 
-def test_a_class_is_another_from_a_time_on() -> None:
+def test_a_class_can_change_at_a_later_time() -> None:
     """Pods that exist keep their priority; those of the class that come later have the new one."""
     (record,) = added(sets=("priorityClass.batch.value=50,at=13ns",))
     assert record.update.priority_class.value == 50
@@ -49,7 +49,7 @@ def test_a_budget_changes_at_a_time() -> None:
     assert record.update.pod_disruption_budget.spec.min_available.int_value == 2
 
 
-def test_nodes_go_and_come_at_a_time() -> None:
+def test_nodes_can_be_removed_and_added_at_a_later_time() -> None:
     """Deleted and created; a pod that the trace binds to a removed node later is pending."""
     (gone,) = added(drop_nodes="n1,at=13ns")
     assert (gone.delete.object.kind, gone.delete.object.name) == ("Node", "n1")
@@ -118,7 +118,7 @@ def test_what_cannot_begin_at_a_time_is_refused(options: dict[str, object], prob
         ({}, {}, 0),
     ],
 )
-def test_what_overrides_add_to_others_begins_at_a_time(
+def test_the_beginning_of_added_overrides_is_found(
     former: dict[str, object], more: dict[str, object], begins_ns: int | None
 ) -> None:
     """None where they differ by more than what is added at times."""

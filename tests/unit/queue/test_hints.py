@@ -110,7 +110,7 @@ def roomy(cpu_milli: int = 1000, **more: int) -> Node:
 
 
 @pytest.mark.parametrize("plugin", sorted({each.plugin for each in IN_TREE}))
-def test_every_hint_queues_where_it_cannot_tell(plugin: str) -> None:
+def test_every_hint_returns_queue_without_an_object(plugin: str) -> None:
     """An event without its objects is what upstream takes for a hint's error, which queues.
 
     DefaultPreemption alone never decides.
@@ -150,7 +150,7 @@ def test_a_pod_without_requests_needs_only_a_pod_slot() -> None:
      (assigned(node_name="", nominated="n1"), True)],
     ids=["assigned", "pending", "nominated"],
 )  # fmt: skip
-def test_a_pod_that_goes_frees_room_if_it_had_any(gone: Pod, queued: bool) -> None:
+def test_a_deleted_pod_frees_room_on_its_node_or_nominated_node(gone: Pod, queued: bool) -> None:
     """It did on a node, or where it was nominated."""
     assert says("NodeResourcesFit", "AssignedPodDelete", waiting(asking()), old=gone) is queued
 
@@ -203,7 +203,7 @@ def test_a_node_must_lose_the_last_taint_that_repels() -> None:
 
 
 @pytest.mark.parametrize("plugin", ["TaintToleration", "NodeUnschedulable"])
-def test_only_the_pods_own_toleration_helps_it(plugin: str) -> None:
+def test_only_a_toleration_of_the_same_pod_helps(plugin: str) -> None:
     """Another pod's does not."""
     label = "UnschedulablePodTolerationChange"
     spec = PodSpec(tolerations=(Toleration(key=CORDON.key, operator="Exists"),))
@@ -562,7 +562,7 @@ def test_volume_zone_looks_at_zones_and_classes_that_wait() -> None:
         ("other", "example.com/gpu", "example.com/tpu", False),
     ],
 )
-def test_since_v1_36_a_class_may_serve_what_no_node_had(
+def test_since_v1_36_a_device_class_may_provide_a_missing_extended_resource(
     name: str, before: str | None, after: str | None, queued: bool
 ) -> None:
     """Under the resource's name, or where it is new under its own."""

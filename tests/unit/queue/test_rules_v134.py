@@ -125,7 +125,7 @@ def test_an_update_in_flight_is_judged_when_the_pod_comes_back() -> None:
     assert waiting(queue) == ["a"]
 
 
-def test_an_update_that_helps_nothing_leaves_a_pod_in_its_place() -> None:
+def test_an_update_without_effect_leaves_a_pod_in_its_place() -> None:
     """By what it waits since, so that the oldest pod is found at once however many are updated."""
     pods = [make_queued_pod(name) for name in "abc"]
     for hints in (True, False):
@@ -236,7 +236,7 @@ def test_a_filter_keeps_pods_back() -> None:
     assert sorted(waiting(queue)) == ["a", "c"]
 
 
-def test_an_assigned_pod_moves_those_who_wait_for_its_like() -> None:
+def test_an_assigned_pod_moves_pods_whose_affinity_or_spread_it_may_satisfy() -> None:
     """By a required term, whose namespaces may be selected, or where spread refused them."""
     term = AffinityTerm(namespaces=(), selector=WEB, namespace_selector=WEB)
     affine = make_queued_pod("affine", affinity=(term,))
@@ -270,7 +270,7 @@ def test_an_assigned_pod_that_is_scaled_down_may_help_any_pod() -> None:
     assert queue.assigned_pod_updated(near, now_ns=1, object_event=less) == 1
 
 
-def test_a_closed_queue_forgets_what_is_in_flight() -> None:
+def test_a_closed_queue_drops_events_for_pods_in_flight() -> None:
     """Its pops still end, and a pod that comes back is tried again after its backoff."""
     queue = queue_of(make_queued_pod("a"))
     popped = pop(queue)
@@ -291,7 +291,7 @@ def test_without_hints_a_pod_can_be_queued_while_it_is_in_flight() -> None:
     assert getattr(outcome, "text", "") == "Pod ns/a is already present in the active queue"
 
 
-def test_a_lease_that_runs_out_puts_the_pod_back_in_its_old_place() -> None:
+def test_an_expired_lease_returns_the_pod_to_its_former_place() -> None:
     """As if it had not been popped; the late holder's outcome names no pop."""
     queue = queue_of(
         make_queued_pod("a", priority=2), make_queued_pod("b", priority=1), lease_ns=seconds(10)
@@ -308,7 +308,7 @@ def test_a_lease_that_runs_out_puts_the_pod_back_in_its_old_place() -> None:
     assert [each.owner for each in queue.in_flight.values()] == ["two", "two"]
 
 
-def test_an_owner_that_has_gone_gives_its_pops_back_in_order() -> None:
+def test_pops_of_a_disconnected_owner_are_undone_in_order() -> None:
     """A pod that was queued again since is not queued twice."""
     queue = queue_of(*(make_queued_pod(name) for name in "abc"))
     for _ in "abc":

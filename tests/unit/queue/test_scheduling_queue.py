@@ -88,7 +88,7 @@ def test_a_failure_refreshes_the_timestamp_and_keeps_the_first_one() -> None:
     assert pod_info.failure == failure
 
 
-def test_any_update_takes_a_pod_out_of_its_backoff() -> None:
+def test_any_update_makes_a_backing_off_pod_active() -> None:
     """Even one of the status alone."""
     queue = make_queue(make_queued_pod("a"))
     popped = pop(queue)
@@ -147,7 +147,7 @@ def test_an_update_in_flight_queues_a_second_copy_and_the_first_is_refused(
     assert queue.snapshot().in_flight == ()
 
 
-def test_two_pops_of_one_pod_have_their_own_attempts() -> None:
+def test_two_pops_of_one_pod_count_attempts_separately() -> None:
     """Each outcome names its pop."""
     queue = make_queue(make_queued_pod("a"))
     fail_next(queue)

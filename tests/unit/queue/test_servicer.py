@@ -253,7 +253,7 @@ def test_a_move_keeps_the_time_of_the_failure_and_a_watch_shows_when_the_backoff
     assert [list(each.heads) for each in views if each.count] == [[entry]]
 
 
-def test_a_pod_that_is_not_next_ends_the_operation_and_says_how_many_went_before() -> None:
+def test_a_pod_that_is_not_next_ends_the_operation_with_the_number_applied() -> None:
     """What went before stays done, at its time; nothing after it is applied."""
     harness = Harness(rules="v1.34")
     answer = harness.send(
@@ -357,7 +357,7 @@ UNKNOWN_LABELS = ("NodAdd", "Nodes", "AssignedPodsUpdate", "foos.exampleAdd")
 
 
 @pytest.mark.parametrize("label", UNKNOWN_LABELS)
-def test_a_label_of_no_event_is_refused_by_its_path(label: str) -> None:
+def test_an_unknown_event_label_is_refused_with_its_path(label: str) -> None:
     """In a move, in a change of an assigned pod and in a registration; nothing is done."""
     harness = Harness(rules="v1.34")
     move = queue_pb2.Move(event=queue_pb2.ClusterEvent(label=label))
@@ -416,7 +416,7 @@ def test_a_live_sessions_time_does_not_go_back_with_the_wall_clock() -> None:
     assert seen == [seconds(100), seconds(100), seconds(101)]
 
 
-def test_a_clock_refuses_what_goes_back_or_is_not_a_time() -> None:
+def test_a_clock_refuses_earlier_and_invalid_times() -> None:
     """Each operation is compared with the one before it."""
     clock = RequestClock(5, arrival_ns=None)
     assert [clock.read(queue_pb2.Operation(time_ns=at_ns)) for at_ns in (5, 9)] == [5, 9]
@@ -516,7 +516,7 @@ def test_metrics_have_upstreams_names_and_labels() -> None:
         assert found[series] == value, series
 
 
-def test_an_owner_that_is_not_heard_of_loses_its_pops_to_another() -> None:
+def test_a_silent_owner_loses_its_pops_to_another_owner() -> None:
     """Two schedulers share a live session; their stamps have no number."""
     wall = [seconds(1)]
     harness = Harness(live=True, rules="v1.34", lease_ns=seconds(10), wall_clock_ns=lambda: wall[0])
@@ -702,7 +702,7 @@ def test_a_hint_state_that_contradicts_itself_is_refused(since: int) -> None:
         session_from_plain(plain, QueueMetrics())
 
 
-def test_without_hints_plugins_with_node_add_have_its_label_changes_too() -> None:
+def test_without_hints_node_add_registers_for_node_label_changes_too() -> None:
     """Upstream's plugins register more events then, and no hint is called."""
     hinted = config_from_message(queue_pb2.QueueConfig(rules="v1.34")).registrations
     plain = config_from_message(queue_pb2.QueueConfig(rules="v1.34", queueing_hints=False))

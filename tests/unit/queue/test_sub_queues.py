@@ -62,9 +62,7 @@ def test_a_heap_forgets_removed_and_replaced_orders() -> None:
         max_size=60,
     )
 )
-def test_a_heap_is_a_sorted_mapping_however_it_is_looked_at(
-    steps: list[tuple[str, int, int]],
-) -> None:
+def test_a_keyed_heap_behaves_like_a_sorted_mapping(steps: list[tuple[str, int, int]]) -> None:
     """Reading the first pods moves them within the heap, which changes no result."""
     with patch.object(sub_queues, "_STALE_MIN", 2), patch.object(sub_queues, "_FRONT_MAX", 4):
         _follow(steps)
@@ -201,7 +199,7 @@ def test_a_backoff_ends_at_its_expiry() -> None:
     assert backoff.pop_due(seconds(1)) is None
 
 
-def test_the_backoff_map_is_not_bumped_while_it_runs_nor_at_its_expiry() -> None:
+def test_a_running_or_expiring_backoff_is_not_increased() -> None:
     """v1.16 bumps only after the expiry."""
     policy = PodBackoffMap(BackoffLimits())
     pod_info = make_pod_info("a")

@@ -43,7 +43,7 @@ def test_stepped_values_have_their_mean_and_peak_in_each_bucket(
         assert steps.peaks[i] == max(stood + values[BUCKETS * 10 :] * (i == BUCKETS - 1))
 
 
-def test_utilisation_is_what_bound_pods_request_of_what_there_is() -> None:
+def test_utilisation_is_requested_by_bound_pods_over_allocatable() -> None:
     """One core of four for half of the run."""
     figure = utilisation(
         source(
@@ -179,7 +179,7 @@ def test_a_loop_rises_with_each_eviction() -> None:
     assert not loops(source(evictions=rows[:2])).charts
 
 
-def test_a_nodes_pods_stand_beside_each_other_while_they_overlap() -> None:
+def test_overlapping_pods_of_a_node_get_separate_lanes() -> None:
     """And in one row where they do not."""
     figure = node_timeline(
         source(
@@ -228,7 +228,7 @@ def test_free_capacity_is_shared_out_by_reason() -> None:
     }
 
 
-def test_free_capacity_looks_alike_in_whatever_order_its_rows_are_read() -> None:
+def test_free_capacity_does_not_depend_on_the_order_of_rows() -> None:
     """Reasons with equal shares go by name: a resumed run has the undisturbed run's report."""
     rows: list[dict[str, Any]] = [
         {"resource": "cpu", "allocatable": 3000, "waiting_pods": 1, "free": free}

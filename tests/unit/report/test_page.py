@@ -61,7 +61,7 @@ def test_the_page_names_no_other_file() -> None:
     assert re.findall(r'(?:src|href)="(?!#|data:)', head + rest.rpartition("</script>")[2]) == []
 
 
-def test_a_figure_has_its_table_and_its_choice() -> None:
+def test_a_section_has_a_table_and_a_selection() -> None:
     """Numbers are grouped; what is left out is said; an empty one says so."""
     text = _page()
     assert '<th scope="col">Pod</th><th scope="col" class="number">Number</th>' in text

@@ -213,7 +213,7 @@ def test_a_file_that_was_changed_before_the_last_checkpoint_is_refused(
     assert "other bytes in its first 20 than were written" in str(done.exception)
 
 
-def test_a_run_that_is_going_is_read_as_it_is(run: RunDirectory) -> None:
+def test_a_live_run_is_read_without_verification(run: RunDirectory) -> None:
     """Its files may be cut and written again at any moment."""
     files = {DECISIONS: RunFile(sha256="0" * 64, size=1)}
     run.write_resume_point(ResumePoint(version="0", command=RunCommand(), files=files))

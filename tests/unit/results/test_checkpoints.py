@@ -47,7 +47,7 @@ def test_a_long_run_keeps_few_checkpoints_of_all_its_parts(tmp_path: Path) -> No
     assert max(gaps) < 3 * 4000 / COUNT
 
 
-def test_a_run_that_shall_keep_none_keeps_none(tmp_path: Path) -> None:
+def test_a_run_with_a_count_of_0_keeps_no_checkpoints(tmp_path: Path) -> None:
     """None is due at any time."""
     taken(writer_of(tmp_path, 0), range(100))
     assert not checkpoints_in(tmp_path)

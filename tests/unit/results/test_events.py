@@ -118,7 +118,7 @@ def test_a_nodes_condition_has_the_kubelets_message(type_: str, status: str, rea
     assert event.message == f"Node n status is now: {reason}"
 
 
-def test_a_controller_reports_what_it_has_made() -> None:
+def test_a_created_pod_gives_a_controllers_event() -> None:
     """A StatefulSet in its own words."""
     decision = messages.decision("web-0")
     decision.observed.created.owner.kind, decision.observed.created.owner.name = (
@@ -144,7 +144,7 @@ def test_a_controller_reports_what_it_has_made() -> None:
         ),
     ],
 )
-def test_a_controller_reports_what_it_could_not_make(kind: str, text: str) -> None:
+def test_a_refused_pod_gives_a_controllers_event(kind: str, text: str) -> None:
     """With the API server's message; a pod of the trace has no controller that would report."""
     decision = messages.decision("web-0")
     decision.observed.refused.message = 'pods "web-0" is forbidden: no'

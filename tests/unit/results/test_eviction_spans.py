@@ -51,7 +51,7 @@ def test_a_whole_cluster_under_pressure_does_not_swell_a_span() -> None:
     assert shown["reprieve.thresholds_met"] == [f"n{each}: {TEXT}" for each in range(NODES_MAX)]
 
 
-def test_the_span_holds_them_beside_the_number_of_nodes() -> None:
+def test_the_span_has_thresholds_and_the_number_of_nodes() -> None:
     """As its attributes."""
     kept = KeptSpans()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)

@@ -167,7 +167,7 @@ def test_a_folder_is_opened_once(tmp_path: Path) -> None:
     ("plant", "words"),
     [(_link, "symbolic link"), (_fifo, "FIFO"), (_folder, "folder"), (_hard_link, "hard link")],
 )
-def test_what_is_not_a_file_is_refused_by_its_kind(
+def test_a_path_that_is_not_a_plain_file_is_refused_with_its_kind(
     tmp_path: Path, plant: Callable[[Path, Path], None], words: str
 ) -> None:
     """Where it would be changed in place, a second name is one too many."""

@@ -43,7 +43,7 @@ def _free(spec: PodSpec, used: int = 0, **of: object) -> dict[str, int]:
         (_spec(node_selector={"zone": "a"}), {"labels": {"zone": "a"}}, FITS),
     ],
 )
-def test_free_capacity_goes_to_the_first_that_refuses(
+def test_free_capacity_is_assigned_to_the_first_reason(
     spec: PodSpec, node: dict[str, object], reason: str
 ) -> None:
     """Cordon, taints, node affinity, then requests."""
@@ -59,7 +59,7 @@ def test_required_node_affinity_refuses() -> None:
     assert _free(spec, labels={"zone": "b"}) == {UNSELECTED: 4000}
 
 
-def test_waiting_pods_share_what_is_free_among_their_reasons() -> None:
+def test_waiting_pods_divide_free_capacity_by_their_reasons() -> None:
     """Three of four cannot have it for its size."""
     large, small = _spec(9000), _spec(100)
     state = NodeUse(node=Node(name="n", allocatable={"cpu": 4000, "pods": 10}))

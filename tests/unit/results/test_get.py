@@ -94,7 +94,7 @@ def _sequence(rows: list[list[str]], name: str) -> list[tuple[str, str, str]]:
     return [each for each, _ in itertools.groupby(seen)]
 
 
-def test_a_watch_shows_what_the_seed_documents_show(run: RunDirectory) -> None:
+def test_a_watch_prints_the_documented_output(run: RunDirectory) -> None:
     """The victim terminates; the preemptor is nominated, bound, created and runs."""
     rows = _rows(_printed(run, watch=True, output="wide"))
     none = "<none>"
@@ -109,7 +109,7 @@ def test_a_watch_shows_what_the_seed_documents_show(run: RunDirectory) -> None:
     assert _sequence(rows, "replacement") == [("Pending", none, none)]
 
 
-def test_a_list_shows_the_end_unless_a_moment_is_asked_for(run: RunDirectory) -> None:
+def test_a_list_shows_the_end_of_the_run_by_default(run: RunDirectory) -> None:
     """Rows are sorted by name, and ages are of virtual time."""
     assert _rows(_printed(run)) == [
         ["NAME", "READY", "STATUS", "RESTARTS", "AGE"],
@@ -132,9 +132,7 @@ def test_a_moment_after_the_end_is_refused(run: RunDirectory, resource: str, wat
     assert _printed(run, resource="pods", offset_ns=12 * 10**9)
 
 
-def test_a_run_that_was_played_on_without_a_change_may_be_asked_until_its_end(
-    run: RunDirectory,
-) -> None:
+def test_any_moment_up_to_the_end_can_be_shown_after_the_last_change(run: RunDirectory) -> None:
     """As --until has it: nothing has changed since the last round, but pods have aged."""
     end_ns = messages.START_NS + 68 * 10**9
     run.write_manifest(run.manifest().ended("over", end_ns=end_ns))
@@ -158,12 +156,12 @@ def test_another_namespace_has_no_rows(run: RunDirectory) -> None:
     assert _printed(run, namespace="other") == ""
 
 
-def test_the_namespace_is_a_column_where_it_is_asked_for(run: RunDirectory) -> None:
+def test_the_namespace_column_is_shown_on_request(run: RunDirectory) -> None:
     """It comes first, as kubectl's does."""
     assert _rows(_printed(run, show_namespace=True))[1][:2] == ["default", "high"]
 
 
-def test_the_namespace_is_a_column_where_pods_are_of_several(run: RunDirectory) -> None:
+def test_the_namespace_column_is_shown_for_several_namespaces(run: RunDirectory) -> None:
     """Unless one of them is requested."""
     run.write_summary({"namespaces": ["default", "other"]})
     assert _rows(_printed(run))[0][0] == "NAMESPACE"

@@ -28,7 +28,7 @@ def _changes_of(*events: scheduler_pb2.Event) -> list[ObjectChange]:
     return [change for event in events if (change := history.take(event)) is not None]
 
 
-def test_an_object_is_there_as_it_was_added() -> None:
+def test_an_added_object_is_stored_unchanged() -> None:
     """Every field of it is kept."""
     pod = messages.pod_message("a", priority=7)
     assert _pod_after(messages.added(pod)) == pod

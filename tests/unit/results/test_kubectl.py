@@ -130,7 +130,7 @@ def test_a_pod_that_is_being_deleted_is_terminating() -> None:
     assert rows.pod_status(pod, shows_phase=False) == "Terminating"
 
 
-def test_a_row_shows_none_for_what_is_not_there() -> None:
+def test_a_row_shows_none_for_an_absent_value() -> None:
     """Addresses are not simulated."""
     pod = messages.pod_message("p")
     row = rows.pod_row(pod, messages.START_NS + 5 * SECOND_NS)
@@ -179,7 +179,7 @@ def test_a_node_shows_readiness_roles_and_pressure() -> None:
         (365 * 9 * 86400, "9y"),
     ],
 )
-def test_ages_are_written_as_kubectl_writes_them(seconds: int, shown: str) -> None:
+def test_ages_are_printed_as_in_kubectl(seconds: int, shown: str) -> None:
     """Two units while that tells something, one from then on."""
     assert durations.age(seconds * 10**9) == shown
 

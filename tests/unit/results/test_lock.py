@@ -109,7 +109,7 @@ def test_a_run_that_ended_after_the_check_is_not_overwritten(
     assert not is_held(tmp_path / "run")
 
 
-def test_a_run_with_its_end_leaves_no_lock(tmp_path: Path) -> None:
+def test_a_complete_run_leaves_no_lock(tmp_path: Path) -> None:
     """Its folder holds results only."""
     with RunDirectory.create(tmp_path) as run:
         run.write_manifest(_MANIFEST.ended("over"))

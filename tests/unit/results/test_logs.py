@@ -218,6 +218,8 @@ def test_logs_may_be_closed_twice(tmp_path: Path) -> None:
         _TEXTS,
     )
 )
-def test_the_line_of_a_failed_attempt_is_that_of_its_decision(attempt: FailedAttempt) -> None:
+def test_the_fast_line_of_a_failed_attempt_equals_its_decisions_line(
+    attempt: FailedAttempt,
+) -> None:
     """Whatever its texts hold, and where a value is a default."""
     assert failed_line(attempt) == line(attempt.decision())

@@ -75,7 +75,7 @@ def test_two_runs_have_the_same_spans() -> None:
     assert _played(_life).spans == _played(_life).spans
 
 
-def test_a_preemption_is_linked_to_its_victims_and_they_to_it() -> None:
+def test_a_preemption_and_its_victims_are_linked_both_ways() -> None:
     """And the victim's replacement is linked to the victim."""
 
     def play(spans: PodSpans) -> None:
@@ -154,7 +154,7 @@ def test_a_victim_that_outlives_the_run_is_still_terminating() -> None:
     assert ended.attributes["reprieve.end"] == "outlives the run"
 
 
-def test_a_continued_run_knows_the_victims_that_terminate() -> None:
+def test_a_resumed_run_continues_the_spans_of_terminating_victims() -> None:
     """They are in the state that a checkpoint keeps."""
     sink = KeptSpans()
     spans = PodSpans(sink, Sampling(1.0), 7)

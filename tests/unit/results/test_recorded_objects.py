@@ -136,7 +136,7 @@ def test_a_watch_shows_an_owner_when_its_status_changes(run: RunDirectory) -> No
     ]
 
 
-def test_a_run_of_a_version_without_these_objects_says_so(tmp_path: Path) -> None:
+def test_a_run_of_an_older_version_without_objects_is_refused(tmp_path: Path) -> None:
     """Rather than showing what the scheduler received of them."""
     run = _run(tmp_path, [messages.round_of(_event(_replica_set(2)))])
     with pytest.raises(RunError, match="a version that recorded no ReplicaSets; replay its trace"):
@@ -144,7 +144,7 @@ def test_a_run_of_a_version_without_these_objects_says_so(tmp_path: Path) -> Non
     assert _printed(run, "po") == ""
 
 
-def test_a_jobs_completions_outlast_its_pods(tmp_path: Path) -> None:
+def test_a_jobs_completions_include_deleted_pods(tmp_path: Path) -> None:
     """A running one counts pods that are gone; a finished one has its recorded figures."""
     job = make_job("work", completions=2)
     ended = pod_pb2.PodStatus(phase="Succeeded")

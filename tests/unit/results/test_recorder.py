@@ -72,7 +72,7 @@ def test_what_was_decided_is_counted(run: RunDirectory) -> None:
     assert (tally.pods, tally.rounds, tally.instants, tally.cycles) == (4, 2, 2, 2)
 
 
-def test_a_pod_that_waits_is_known_with_its_last_reasons(run: RunDirectory) -> None:
+def test_a_waiting_pod_is_counted_with_its_last_reasons(run: RunDirectory) -> None:
     """A pod that was bound waits no more."""
     recorder = Recorder(run)
     _play(recorder)
@@ -227,7 +227,7 @@ def test_what_happened_is_recorded_once_the_next_message_has_left(run: RunDirect
     assert recorder.tally.latencies()["runRound"]["count"] == 2
 
 
-def test_what_is_recorded_late_has_the_wall_time_at_which_it_happened(run: RunDirectory) -> None:
+def test_a_late_record_has_the_wall_time_of_its_event(run: RunDirectory) -> None:
     """A message's latency ends with its answer, however late that is recorded."""
     recorder = Recorder(run)
     round_ = messages.round_of(messages.added(messages.pod_message("a")))
@@ -300,7 +300,7 @@ def test_an_error_of_recording_comes_before_the_next_answer_and_loses_nothing_el
 
 @pytest.mark.parametrize("wall_clock", [False, True])
 @pytest.mark.parametrize("lost", [0, 1, 2])
-def test_a_run_continued_at_a_position_leaves_what_an_undisturbed_one_leaves(
+def test_a_continued_run_writes_the_same_files_as_an_uninterrupted_one(
     tmp_path: Path, wall_clock: bool, lost: int
 ) -> None:
     """However much was written after the position before the run broke off."""
@@ -392,9 +392,7 @@ def test_a_position_is_on_the_disk_and_can_be_taken_again(run: RunDirectory) -> 
     assert len(list(run.decisions())) == 5
 
 
-def test_a_file_that_is_not_what_it_was_is_refused_and_nothing_is_changed(
-    run: RunDirectory,
-) -> None:
+def test_a_changed_file_is_refused_and_nothing_is_modified(run: RunDirectory) -> None:
     """The error names the file; one that is shorter, with both sizes."""
     recorder = _recorder(run, wall_clock=False)
     _play(recorder)
@@ -420,7 +418,7 @@ def test_a_file_that_is_not_what_it_was_is_refused_and_nothing_is_changed(
         run.go_back(files)
 
 
-def test_what_is_recorded_reaches_its_files_in_a_second(run: RunDirectory) -> None:
+def test_records_are_flushed_within_a_second(run: RunDirectory) -> None:
     """Also while the run waits for a service."""
     with _recorder(run, wall_clock=False) as recorder:
         _play(recorder)

@@ -31,7 +31,7 @@ def _point(**command: object) -> bytes:
     )
 
 
-def test_a_point_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_a_resume_point_is_read_back_unchanged(tmp_path: Path) -> None:
     """With its command and all parts."""
     command = RunCommand(argv=("replay", "x"), run="r", folder="/f", environment={})
     point = ResumePoint(version="1", command=command, at_ns=7, scheduler=(b"a", b"b"), world=b"w")
@@ -61,7 +61,7 @@ def test_a_file_that_sets_another_variable_is_refused(tmp_path: Path, name: str)
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_another_format_is_refused_by_its_number(tmp_path: Path, number: int) -> None:
+def test_another_format_is_refused_with_its_number(tmp_path: Path, number: int) -> None:
     """Format 1, whose cluster is a pickle, too."""
     _write(tmp_path, msgpack.packb({"format": number, "version": "1", "world": b"cos\nsystem\n"}))
     with pytest.raises(RunError, match=f"has format {number}, and this version .* reads 2 only"):

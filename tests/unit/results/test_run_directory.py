@@ -30,7 +30,7 @@ def test_a_manifest_is_read_back_as_it_was_written(tmp_path: Path) -> None:
     assert RunDirectory.open(tmp_path / "run").manifest() == _MANIFEST
 
 
-def test_a_run_that_has_not_ended_says_so(tmp_path: Path) -> None:
+def test_the_manifest_of_an_unfinished_run_is_unfinished(tmp_path: Path) -> None:
     """The manifest is unfinished until it is written again at the end."""
     run = RunDirectory.create(tmp_path)
     run.write_manifest(_MANIFEST)
@@ -63,7 +63,7 @@ def test_a_former_run_is_replaced_with_force(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_with_other_files_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_changed(tmp_path: Path) -> None:
     """Force is for runs; it never removes what no run has made."""
     (tmp_path / MANIFEST).write_text("{}")
     (tmp_path / "thesis.tex").write_text("years of work")
@@ -86,7 +86,7 @@ def test_default_folders_are_numbered(tmp_path: Path) -> None:
     assert paths == ["a-1", "a-2", "a-3"]
 
 
-def test_a_name_with_a_pattern_in_it_is_a_name(tmp_path: Path) -> None:
+def test_a_name_with_glob_characters_is_not_a_pattern(tmp_path: Path) -> None:
     """Traces may be called as their users like."""
     names = [RunDirectory.create_next("a[1]*", tmp_path).path.name for _ in range(2)]
     assert names == ["a[1]*-1", "a[1]*-2"]
@@ -126,7 +126,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
         list(run.rounds())
 
 
-def test_traces_are_known_by_their_digest(tmp_path: Path) -> None:
+def test_the_manifest_has_the_digests_of_traces(tmp_path: Path) -> None:
     """The digest is of the file's bytes."""
     (tmp_path / "a").write_bytes(b"abc")
     digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"

@@ -75,7 +75,7 @@ def test_a_pod_is_followed_from_its_creation_to_its_end(run: RunDirectory) -> No
     ]
 
 
-def test_an_attempt_knows_the_preemption_that_it_led_to(run: RunDirectory) -> None:
+def test_an_attempts_row_has_its_preemption(run: RunDirectory) -> None:
     """A binding that was refused is an attempt too, and says why."""
     sql = "SELECT result, node_name, nominated_node, decided_by, victims, refused FROM attempts"
     assert _ask(run, sql) == [
@@ -106,7 +106,7 @@ def test_a_nodes_usage_steps_with_its_pods(run: RunDirectory) -> None:
     assert _ask(run, sql) == [(0, 1500, 2000), (10, 0, 2000), (11, 2000, 2000), (20, 0, 2000)]
 
 
-def test_free_capacity_says_why_the_waiting_pod_cannot_have_it(run: RunDirectory) -> None:
+def test_free_capacity_has_the_reason_why_the_waiting_pod_cannot_use_it(run: RunDirectory) -> None:
     """High waits for a whole node of which a quarter is free."""
     sql = (
         "SELECT DISTINCT reason, free, waiting_pods FROM free_capacity, run "
@@ -121,7 +121,7 @@ def test_wall_latencies_stand_in_tables_of_their_own(run: RunDirectory) -> None:
     assert _ask(run, "SELECT upto_ns, count FROM latency_buckets") == [(20, 1), (30, 1)]
 
 
-def test_tables_are_made_again_only_where_they_are_not_as_they_were_made(run: RunDirectory) -> None:
+def test_only_missing_or_changed_tables_are_rebuilt(run: RunDirectory) -> None:
     """A second look finds them as they are; a flipped bit is found, and so is another manifest."""
     ensure_tables(run)
     path = run.path / "pods.parquet"

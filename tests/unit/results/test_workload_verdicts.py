@@ -229,7 +229,7 @@ def test_another_workload_of_the_budgets_namespace_is_not_below_it() -> None:
     assert not verdicts["api"].below_budget.times
 
 
-def test_a_change_of_a_workload_waits_for_what_the_scheduler_receives_late() -> None:
+def test_a_workloads_change_waits_for_earlier_events_sent_late() -> None:
     """The pod was lost at 10 s and the Deployment scaled down at 20 s: 10 s below."""
     tally = whole_web()
     tally.object_changed(put(deployment(2), 20))

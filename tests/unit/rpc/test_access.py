@@ -56,7 +56,7 @@ def refused(path: Path, text: str) -> str:
     return error.value.message.removeprefix(f"{path}: ")
 
 
-def test_an_access_file_has_paths_beside_it_and_rights_by_service(tmp_path: Path) -> None:
+def test_paths_in_an_access_file_are_relative_to_it(tmp_path: Path) -> None:
     """An absolute path stays one."""
     path = tmp_path / "access.yaml"
     digest = token_digest("secret")
@@ -112,7 +112,7 @@ def test_rights_without_identities_are_refused(tmp_path: Path) -> None:
         policy_of("queue", read_access(path))
 
 
-def test_a_changed_access_file_changes_who_may_come_in(
+def test_a_changed_access_file_changes_the_rights_of_callers(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A wrong one changes nothing, and the log says so once."""
@@ -210,7 +210,7 @@ def test_a_file_that_holds_no_token_is_refused_without_its_content(
     assert read_token(path) == "abc"
 
 
-def test_a_file_is_read_again_when_it_has_changed_and_not_before(tmp_path: Path) -> None:
+def test_only_a_changed_file_is_read_again(tmp_path: Path) -> None:
     """Also where another file takes its place, as a mounted secret does."""
     path, other = tmp_path / "token", tmp_path / "other"
     path.write_text("one", encoding="ascii")

@@ -43,7 +43,7 @@ def _read(chunks: Chunks, service: str = "queue", limits: Limits = DEFAULT_LIMIT
     return asyncio.run(read_checkpoint(service, stream(), limits))
 
 
-def test_a_state_comes_back_as_it_was_written() -> None:
+def test_a_state_is_read_back_unchanged() -> None:
     """With what it belongs to, 64-bit integers whole."""
     plain = {"a": [1, None, True, "x"], "least": -(2**63), "most": 2**63 - 1}
     found = _read(_chunks(plain))

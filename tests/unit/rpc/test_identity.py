@@ -118,7 +118,7 @@ def test_a_token_is_found_by_its_digest() -> None:
 
 
 @pytest.mark.parametrize("call", [bearer("secrets"), bearer(""), bearer("secret", "Basic"), Call()])
-def test_an_unknown_token_is_refused_without_its_text(call: Context) -> None:
+def test_the_refusal_of_an_unknown_token_does_not_show_it(call: Context) -> None:
     """An error may be logged by the caller."""
     names = TokenNames({"alice": token_digest("secret")})
     with pytest.raises(UnauthenticatedError) as refused:

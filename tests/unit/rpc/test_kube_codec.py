@@ -121,7 +121,7 @@ def test_pods_of_one_template_share_their_spec() -> None:
     assert interner.size == 2
 
 
-def test_an_interner_holds_no_more_than_its_limit() -> None:
+def test_an_interner_keeps_at_most_its_limit_of_specs() -> None:
     """The oldest is forgotten first."""
     interner = PodSpecInterner(limit=2)
     first = _pod({"spec": {"priority": 1}}, interner).spec
@@ -292,7 +292,7 @@ def test_a_priority_class_is_read() -> None:
     assert priority_class_from_message(never).preemption_policy is PreemptionPolicy.NEVER
 
 
-def test_a_digest_differs_where_a_pod_is_worth_another_try() -> None:
+def test_a_digest_changes_with_fields_that_may_make_a_pod_schedulable() -> None:
     """Status, resourceVersion and generation do not count; labels and spec do."""
     base: dict[str, Any] = {"metadata": {"name": "p", "labels": {"a": "b", "c": "d"}}}
     digest = spec_digest(parse(PodMessage, base))

@@ -38,7 +38,7 @@ def test_every_message_of_the_contract_can_be_written() -> None:
     assert kinds > 200
 
 
-def test_any_json_value_is_kept_as_it_is() -> None:
+def test_any_json_value_is_preserved() -> None:
     """A driver's own parameters: objects in their order, lists, numbers, null."""
     parameters = {"b": [1, 2.5, None], "a": {"kind": "X"}}
     plain = {"opaque": {"driver": "d", "parameters": parameters}}
@@ -172,7 +172,7 @@ def test_numbers_are_written_as_numbers() -> None:
     assert to_json(pod) == {"spec": {"priority": 0, "terminationGracePeriodSeconds": 30}}
 
 
-def test_an_int_or_string_comes_back_as_it_was() -> None:
+def test_an_int_or_string_survives_a_round_trip() -> None:
     """Integers stay integers; protobuf's own JSON has the name of the case."""
     spec = {"minAvailable": 2.0, "maxUnavailable": "50%"}
     budget = parse(PodDisruptionBudget, {"spec": spec})

@@ -11,7 +11,7 @@ from services.rpc.kube.codec import API_VERSIONS, object_to_json
 
 
 @pytest.mark.parametrize("kind", sorted(API_VERSIONS))
-def test_each_kind_goes_both_ways(kind: str) -> None:
+def test_every_kind_survives_a_round_trip(kind: str) -> None:
     """Every kind has a place in KubernetesObject."""
     mapping = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": {"name": "x"}}
     read = to_object(mapping)

@@ -102,7 +102,7 @@ def test_a_storage_class_binds_immediately_by_default() -> None:
         )
 
 
-def test_csi_objects_show_what_has_no_limit() -> None:
+def test_a_csi_driver_without_a_count_has_no_limit() -> None:
     """An absent count, an absent attachRequired, an absent topology."""
     drivers = [{"name": "d"}, {"name": "e", "allocatable": {"count": 0}}]
     node = parse(storage_pb2.CSINode, {"metadata": {"name": "n"}, "spec": {"drivers": drivers}})

@@ -95,7 +95,7 @@ async def failed(call: Any) -> grpc.StatusCode:
 
 
 @pytest.mark.parametrize("local", [False, True])
-def test_a_request_is_a_servers_span_with_its_status(*, local: bool) -> None:
+def test_a_request_makes_a_server_span_with_its_status(*, local: bool) -> None:
     """A refusal is the caller's mistake and no error of the server's; an exception is one."""
 
     async def play(stub: Stub) -> None:

@@ -50,9 +50,7 @@ def test_other_texts_are_not_times(text: str) -> None:
         (None, "2026-01-01T00:00:01.0500099Z"),
     ],
 )
-def test_a_time_is_written_with_the_digits_that_are_asked_for(
-    digits: int | None, text: str
-) -> None:
+def test_a_time_is_printed_with_the_requested_digits(digits: int | None, text: str) -> None:
     """Further ones are cut off, not rounded."""
     assert rfc3339.text(NEW_YEAR_NS + 1_050_009_900, digits) == text
 

@@ -56,7 +56,7 @@ def test_the_next_number_continues_and_the_last_one_again_gets_the_last_answer(
     assert session.repeated(request(7, heads=1)) == "answer"
 
 
-def test_a_retry_may_belong_to_another_span(session: Session[str]) -> None:
+def test_a_repeated_request_may_have_another_trace_context(session: Session[str]) -> None:
     """A caller that tries again does it in a span of its own; before and after the first one."""
     assert session.repeated(request(7, heads=1, traceparent=CONTEXT)) == "answer"
     session.advance(request(8, heads=1, traceparent=CONTEXT), 5, "next")
@@ -271,7 +271,7 @@ def called_by(name: str) -> Iterator[None]:
         identity._CALLER.reset(token)
 
 
-def test_a_session_is_its_callers_own() -> None:
+def test_another_caller_cannot_use_a_session() -> None:
     """Another caller can neither use nor end it, whether it has the name or not."""
     sessions = Sessions[str]("queue")
     with called_by("alice"):
@@ -343,7 +343,9 @@ def test_what_a_callers_sessions_hold_is_limited_in_bytes() -> None:
         RECEIVED_BYTES.reset(token)
 
 
-def test_a_process_above_its_memory_accepts_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_above_its_memory_limit_accepts_no_new_objects(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Neither sessions nor objects; what is there continues."""
     sessions = Sessions[str]("queue", Limits(process_bytes=1))
     monkeypatch.setattr("services.rpc.limits._resident_bytes", lambda: 0)

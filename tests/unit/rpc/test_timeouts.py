@@ -27,7 +27,7 @@ def test_a_timeout_is_set_by_its_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["response", "answer=5s", "response=5", "response=0s", "call=-1s"])
-def test_what_is_not_a_timeout_is_refused_with_what_is(text: str) -> None:
+def test_an_unknown_timeout_is_refused_with_the_valid_names(text: str) -> None:
     """In one line of a usage error."""
     result = CliRunner().invoke(shown, ["--timeout", text])
     assert result.exit_code == 2

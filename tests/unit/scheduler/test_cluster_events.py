@@ -34,7 +34,7 @@ def decoded(kind: str, version: str, **fields: object) -> ClusterChange:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_plugins_read_is_kept_with_its_message(kind: str) -> None:
+def test_decoded_values_are_kept_with_their_message(kind: str) -> None:
     """By its name, and as it came."""
     change = decoded(kind, KINDS[kind])
     assert isinstance(change, PutObject)

@@ -61,7 +61,7 @@ def test_one_pod_must_meet_all_terms_of_an_affinity() -> None:
     assert judged(snapshot, pod("p", near=near(term(), term(tier)))).feasible == ("b1", "b2")
 
 
-def test_the_first_of_its_kind_is_let_in_where_all_labels_are() -> None:
+def test_the_first_pod_of_a_self_affinity_needs_a_node_with_all_labels() -> None:
     """It has nobody to be near to; a node without the label is refused all the same."""
     snapshot = two_zones()
     snapshot.set_node(make_node("bare").capacity(cpu="8", memory="8Gi").obj())
@@ -143,7 +143,7 @@ def test_namespaces_are_listed_or_selected_and_else_the_pods_own() -> None:
         assert judged(snapshot, pod("p", near=near(wanted))).feasible == admitted
 
 
-def test_a_negative_namespace_selector_means_what_it_says() -> None:
+def test_a_negative_namespace_selector_is_evaluated() -> None:
     """Upstream v1.34 matches every namespace (kubernetes#141526); what is documented holds."""
     snapshot = two_zones()
     snapshot.catalog.put(Namespace(name="teamed", labels={"team": "x"}))

@@ -126,7 +126,7 @@ def test_the_documents_plugin_refuses_wrong_arguments() -> None:
 
 
 @pytest.mark.parametrize("plugin", [OfNode, OfPods])
-def test_methods_are_called_when_the_document_says(plugin: type[OfNode]) -> None:
+def test_methods_are_called_as_documented(plugin: type[OfNode]) -> None:
     """For a new class, one with the same key, changed pods, dry runs and a changed node."""
     calls, by_pods = plugin.calls, plugin is OfPods
 

@@ -80,7 +80,7 @@ def test_classes_without_pods_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     ]
 
 
-def test_the_log_may_forget_what_no_count_has_read(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_changes_that_no_count_has_read_can_be_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     """It counts again then."""
     monkeypatch.setattr(pod_classes, "_LOGGED", 4)
     snapshot = two_zones()

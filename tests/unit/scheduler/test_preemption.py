@@ -295,7 +295,7 @@ def test_only_v1_34_puts_victims_in_order_of_importance() -> None:
          DecidedBy.LATEST_START),
     ],
 )  # fmt: skip
-def test_a_criterion_decides_where_those_before_it_do_not(
+def test_a_criterion_decides_if_earlier_criteria_are_equal(
     rules: PreemptionRules, better: list[PodBuilder], worse: list[PodBuilder], decided_by: DecidedBy
 ) -> None:
     """The better node stands second, so that order does not help it."""

@@ -116,7 +116,7 @@ def test_there_are_plain_vectors_to_compare() -> None:
     assert len(SCENARIOS) > 50
 
 
-def test_the_preemptor_finds_what_upstream_found(vector: Json) -> None:
+def test_the_preemptor_agrees_with_upstreams_vectors(vector: Json) -> None:
     """Eligibility, candidates with their victims and criteria, and refusals agree."""
     expected = vector["expected"]["preemption"]
     found = _evaluate(vector)

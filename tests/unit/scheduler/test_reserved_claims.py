@@ -64,7 +64,7 @@ def test_pods_that_share_a_claim_are_confirmed_one_by_one() -> None:
     assert devices.in_use.devices == {GPU: 1}
 
 
-def test_an_event_shows_a_claim_as_it_was_received() -> None:
+def test_an_event_has_the_claim_as_received() -> None:
     """A queueing hint compares it with the update that confirms the reservation."""
     devices = Devices()
     devices.put(FREE)

@@ -144,7 +144,7 @@ def test_a_nominated_node_that_pre_filter_leaves_out_counts_as_looked_at() -> No
     assert scheduler.choice_mark() == 101
 
 
-def test_the_least_name_is_that_of_the_nodes_that_were_looked_at() -> None:
+def test_the_smallest_name_among_the_examined_nodes_wins() -> None:
     """The first 100 that fit, then the next, then from the beginning again."""
     found = bindings(scheduler_of(250, sampling=40, by_name=True), 3)
     assert [each.node_name for each in found] == ["n001", "n101", "n002"]

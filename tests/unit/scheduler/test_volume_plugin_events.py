@@ -54,7 +54,7 @@ def test_a_change_of_an_object_moves_pods_as_the_queues_version_does(
     assert (label(V1_34, old=old, new=new), label(V1_20, old=old, new=new)) == (v1_34, v1_20)
 
 
-def test_the_scheduler_sends_what_an_object_was_before() -> None:
+def test_the_scheduler_sends_the_old_version_of_an_object() -> None:
     """An unknown one that goes is passed over."""
     scheduler = Scheduler(SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"]))
     later = replace(CLAIM, volume_name="pv")

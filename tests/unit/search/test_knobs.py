@@ -28,7 +28,7 @@ OPTIONS = {"scale-nodes", "seed", "rules"}
         ("rules=v1.34,v1.36", "rules", "v1.34 v1.36", "v1.34 v1.36"),
     ],
 )  # fmt: skip
-def test_a_range_is_its_values_in_order(text: str, label: str, values: str, shown: str) -> None:
+def test_a_range_lists_its_values_in_order(text: str, label: str, values: str, shown: str) -> None:
     """Both ends are in it, and signs and selectors belong to each value."""
     knob = parse_knob(text, OPTIONS)
     assert (knob.label, list(knob.values), list(knob.shown)) == (
@@ -68,7 +68,7 @@ def test_an_override_and_an_option_become_arguments_of_replay() -> None:
         ("scale-nodes==1..9", "both ends need the same sign"),
     ],
 )
-def test_a_knob_that_is_not_valid_is_refused_with_what_to_write(text: str, problem: str) -> None:
+def test_an_invalid_knob_is_refused_with_the_valid_form(text: str, problem: str) -> None:
     """Before anything is run."""
     with pytest.raises(KnobError, match=problem):
         parse_knob(text, OPTIONS)

@@ -58,7 +58,7 @@ def test_json_lines_have_levels_and_the_ids_of_a_trace(monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize(("level", "count"), [("debug", 4), ("info", 3), ("warning", 2)])
-def test_a_level_leaves_out_what_is_below(
+def test_records_below_the_level_are_not_logged(
     monkeypatch: pytest.MonkeyPatch, level: str, count: int
 ) -> None:
     """Of our own records."""

@@ -94,7 +94,7 @@ def test_the_variables_turn_metrics_off(variables: dict[str, str], *, sends: boo
     assert collector_of(Signal.TRACES, named) is not None
 
 
-def test_a_signal_may_have_an_endpoint_and_a_protocol_of_its_own() -> None:
+def test_each_signal_can_have_a_separate_endpoint_and_protocol() -> None:
     """They come before those of all signals."""
     named = {
         "OTEL_EXPORTER_OTLP_ENDPOINT": "http://all:4317",

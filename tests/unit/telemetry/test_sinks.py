@@ -147,7 +147,7 @@ class _Exporter(SpanExporter):
         return SpanExportResult.SUCCESS if taken else SpanExportResult.FAILURE
 
 
-def test_a_collector_that_refuses_a_batch_is_not_asked_again() -> None:
+def test_no_batch_is_exported_after_a_refused_one() -> None:
     """What it had taken is delivered, the rest is lost, and the run can say so."""
     exporter = _Exporter(good=1)
     sink = OtlpSpanSink(exporter, "collector:4317", resource("0.1.0"))
@@ -199,7 +199,7 @@ def collector(
         yield found
 
 
-def test_a_collector_gets_every_span_as_it_was(collector: Collector, tmp_path: Path) -> None:
+def test_a_collector_receives_every_span_unchanged(collector: Collector, tmp_path: Path) -> None:
     """Over OTLP, with ids, times, attributes, links and status."""
     sink = open_span_sink(lambda: growing(tmp_path / "spans.jsonl"), "0.1.0", os.environ)
     for number in range(1, 701):

@@ -28,7 +28,7 @@ def test_the_same_seed_gives_the_same_trace(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pods", [1, 7, 200])
-def test_replicas_and_bare_pods_together_are_as_many_as_asked_for(pods: int) -> None:
+def test_replicas_and_bare_pods_add_up_to_the_requested_number(pods: int) -> None:
     """However few."""
     records = list(generate(GenerateOptions(nodes=2, pods=pods, deployments=5, budgets=3)))
     bare = sum(record.HasField("pod_create") for record in records)
@@ -52,13 +52,13 @@ def test_four_tiers_arrive_in_a_cluster_with_budgets_and_leaks() -> None:
     assert any(len(profile.segments) > 1 for profile in profiles)
 
 
-def test_the_look_alike_of_openb_has_its_counts() -> None:
+def test_openb_like_has_the_counts_of_openb() -> None:
     """As many nodes, pods and shapes."""
     counts = Counter(record.WhichOneof("record") for record in PRESETS["openb-like"](1))
     assert counts == {"header": 1, "create": 1213, "template": 160, "pod_create": 7064}
 
 
-def test_a_draw_depends_on_what_is_drawn_alone() -> None:
+def test_a_draw_depends_only_on_its_name() -> None:
     """Not on what was drawn before."""
     one, other = KeyedRandom(1), KeyedRandom(1)
     other.below(10, "something", 1)
@@ -69,7 +69,7 @@ def test_a_draw_depends_on_what_is_drawn_alone() -> None:
     assert {one.weighted([("a", 0), ("b", 1)], n) for n in range(9)} == {"b"}
 
 
-def test_the_bundled_generated_trace_is_what_the_generator_makes() -> None:
+def test_the_generator_reproduces_the_bundled_trace() -> None:
     """`reprieve generate --preset four-tiers -o examples/traces/four-tiers.ktr`."""
     bundled = list(read(_BUNDLED / "four-tiers.ktr"))
     assert bundled == list(PRESETS["four-tiers"](1))

@@ -107,7 +107,7 @@ def test_records_go_into_several_frames_and_can_be_appended(tmp_path: Path) -> N
     assert [record.sequence for record in read(path)] == [1, 2, 3]
 
 
-def test_an_appended_record_must_follow_what_the_file_holds(tmp_path: Path) -> None:
+def test_an_appended_record_must_follow_the_last_record(tmp_path: Path) -> None:
     """The order goes across the two writers."""
     path = tmp_path / "t.ktr"
     write(path, [make_header(), make_marker(7, 2)])

@@ -144,7 +144,7 @@ def scaled(*, to: int, pods: Sequence[str] = ()) -> service_pb.ApplyResponse:
     return report(scale_up=up)
 
 
-def test_it_starts_with_what_there_is_and_scans_every_interval() -> None:
+def test_the_autoscaler_starts_with_the_existing_state_and_scans_every_interval() -> None:
     """The first step has the whole cluster; a scan without changes has none to send."""
     cluster = Cluster()
     assert [step.WhichOneof("kind") for step in cluster.backend.steps] == ["start"]

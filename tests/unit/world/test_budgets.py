@@ -202,7 +202,7 @@ def test_a_users_update_leaves_the_status_to_the_controller() -> None:
     assert changed.status.disruptions_allowed == 99
 
 
-def test_nothing_is_reported_where_nothing_differs() -> None:
+def test_an_unchanged_status_is_not_reported() -> None:
     """A status is written only when it changes."""
     world = make_world(make_budget(min_available=1), 3, ready=3, owner="")
     version = world.cluster.budgets["default/b"].metadata.resource_version
@@ -222,7 +222,7 @@ def test_a_deleted_budget_is_forgotten() -> None:
     assert world.cluster.budgets == {}
 
 
-def test_recorded_statuses_are_taken_only_where_they_are_asked_for() -> None:
+def test_recorded_statuses_are_used_only_on_request() -> None:
     """They are observations otherwise."""
     observed = trace_pb2.Record()
     observed.observed.object.namespace, observed.observed.object.name = "default", "b"

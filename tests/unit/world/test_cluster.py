@@ -52,7 +52,7 @@ def test_a_pod_that_a_user_changes_is_to_be_tried_again() -> None:
     assert not world.cluster.all_tried()
 
 
-def test_what_changes_the_snapshot_makes_all_verdicts_old() -> None:
+def test_a_change_of_the_snapshot_invalidates_all_verdicts() -> None:
     """A node, a binding, a pod on a node that ends, changes or goes."""
     world = make_world()
     cluster = world.cluster

@@ -83,7 +83,7 @@ def test_long_names_of_pod_and_claim_are_cut_in_proportion() -> None:
     assert claim.metadata.generate_name == "p" * 41 + "-" + "c" * 13
 
 
-def test_a_claim_that_was_made_before_is_taken() -> None:
+def test_an_existing_generated_claim_is_used() -> None:
     """Its pod's status was not written."""
     made = world(
         k8s.template("one"), k8s.claim("p-gpu-x", **k8s.owned_by("p")), k8s.pod("p", template="one")
@@ -163,7 +163,7 @@ def test_a_claim_of_other_users_than_pods_is_left_alone() -> None:
     assert claims(made)["c"].status.HasField("allocation")
 
 
-def test_a_made_claim_goes_with_its_pod_whatever_holds_the_users_of_others() -> None:
+def test_a_generated_claim_is_deleted_with_its_pod() -> None:
     """Its allocation first, so that others can have the devices: two events."""
     made = world(
         k8s.node("a"),

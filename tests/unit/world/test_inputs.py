@@ -117,7 +117,7 @@ def test_other_objects_are_reported_and_not_read() -> None:
     ],
     ids=["class", "budget", "pod", "nothing"],
 )
-def test_what_is_refused_leaves_all_as_it_was(record: trace_pb2.Record) -> None:
+def test_a_refused_object_changes_nothing(record: trace_pb2.Record) -> None:
     """One note, no event."""
     world = World()
     world.feed(0, create_pod(make_pod("taken")))
@@ -136,7 +136,7 @@ def test_issues_of_the_importer_are_counted() -> None:
     assert world.journal.notes["guess", "m"] == 4
 
 
-def test_a_pod_may_come_as_a_plain_object() -> None:
+def test_a_pod_can_be_a_plain_object_without_a_template() -> None:
     """It runs until it is deleted."""
     world = World()
     world.feed(0, create(make_pod()))
@@ -172,7 +172,7 @@ def test_an_update_of_a_pod_that_has_gone_is_passed_over() -> None:
     assert (world.names(), world.events(), world.refusals()) == ([], [], [])
 
 
-def test_a_gated_pod_waits_outside_and_joins_when_its_gates_go() -> None:
+def test_a_gated_pod_is_pending_only_after_its_gates_are_removed() -> None:
     """It is not pending before."""
     world = World()
     gated = make_pod()
@@ -197,7 +197,7 @@ def test_pods_of_other_schedulers_and_pods_that_have_ended_are_never_pending() -
     assert world.cluster.pending == {}
 
 
-def test_a_pod_that_changes_its_owner_is_counted_there() -> None:
+def test_a_pod_counts_for_its_new_owner() -> None:
     """Orphaned, it is replaced."""
     world = World()
     world.feed(0, create_pod(make_pod(owner="web")), create(make_replica_set()))

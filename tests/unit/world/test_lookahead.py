@@ -56,7 +56,7 @@ def test_profiles_whose_most_together_is_allowed_are_never_looked_at_again() -> 
     assert look_again_ns(sources, HORIZON_NS, UsageLimits(memory=6)) is None
 
 
-def test_what_lies_beyond_the_horizon_is_found_later() -> None:
+def test_events_beyond_the_horizon_are_found_later() -> None:
     """Long profiles are not read to their end at once."""
     far_s = HORIZON_NS // S + 7
     sources = together((0, [(0, 1, 0), (far_s, 7, 0)]))

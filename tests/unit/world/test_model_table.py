@@ -39,7 +39,7 @@ def test_an_invalid_model_is_refused_with_the_valid_syntax(text: str, said: str)
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_default_is_shown_as_it_would_be_given(name: str) -> None:
+def test_a_default_is_shown_as_on_the_command_line(name: str) -> None:
     """Reading what is shown gives the default again."""
     model = MODELS[name]
     assert with_values(Models(), [f"{name}={model.shown(Models())}"]) == Models()
@@ -54,6 +54,6 @@ def test_every_field_of_the_models_has_a_name() -> None:
 
 
 @pytest.mark.parametrize("text", ["0s", "1s", "1h30m", "1d2h3m4s5ms6us7ns"])
-def test_a_length_of_time_is_shown_as_it_is_read(text: str) -> None:
+def test_a_duration_is_shown_in_the_form_that_is_parsed(text: str) -> None:
     """In the largest units."""
     assert shown(duration_ns(text)) == text

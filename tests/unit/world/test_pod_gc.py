@@ -79,7 +79,7 @@ def test_a_pod_that_was_deleted_does_not_count() -> None:
     assert world.names() == ["b", "runs"]
 
 
-def test_switched_off_it_keeps_all() -> None:
+def test_without_pod_gc_all_ended_pods_are_kept() -> None:
     """With a threshold of 0, as upstream."""
     world, gc = world_with_gc(0)
     end(world, 1, "a", "b")

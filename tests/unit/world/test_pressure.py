@@ -268,7 +268,7 @@ def test_a_users_update_keeps_the_condition_and_the_taint() -> None:
     ]
 
 
-def test_what_a_node_uses_beside_its_pods_can_bring_it_under_pressure() -> None:
+def test_usage_outside_pods_can_cause_node_pressure() -> None:
     """At each change of it, counted from its coming."""
     kubelets = FakeKubelets(evicts=False)
     play(kubelets, usage((0, 100), (20, 3500), (40, 100), node="n"))
@@ -322,7 +322,7 @@ def test_the_kernel_notifies_of_a_crossing_at_its_moment() -> None:
         assert found == [evicted_s]
 
 
-def test_a_notified_step_leaves_the_loop_as_it_is() -> None:
+def test_a_notified_step_does_not_restart_the_loops_interval() -> None:
     """Once down and once up the kernel notifies; the loop comes round every 10 s all the same."""
     kubelets = FakeKubelets(calms=True, evicts=False, notifies=True)
     play(kubelets, usage((0, 100), (33, 3500), (36, 3600), (47, 100)), pod("a"))
@@ -351,7 +351,7 @@ def bare(name: str) -> trace_pb2.Record:
     return create_pod(made)
 
 
-def test_a_node_under_pressure_refuses_what_its_kubelet_does_not_admit() -> None:
+def test_a_node_under_pressure_rejects_pods_that_its_kubelet_does_not_admit() -> None:
     """The pod fails in the kubelet's words and never runs; others are taken."""
     kubelets = FakeKubelets(evicts=False)
     records = [usage((0, 3500)), pod("a"), at(5, bare("late")), at(6, pod("other", usage_id=0))]

@@ -38,7 +38,7 @@ def test_a_pod_is_ready_once_it_runs_by_default() -> None:
     ("model_s", "life"),
     [(10, {}), (5, {"ready_delay_duration_ns": 10 * S}), (0, {"ready_delay_duration_ns": 10 * S})],
 )
-def test_a_pod_becomes_ready_after_its_own_time_or_the_models(
+def test_a_pod_becomes_ready_after_its_annotated_delay_or_the_models(
     model_s: int, life: dict[str, int]
 ) -> None:
     """Until then both conditions are False, and its container is not ready."""
@@ -53,7 +53,7 @@ def test_a_pod_becomes_ready_after_its_own_time_or_the_models(
     assert pod.ready_ns == 10 * S
 
 
-def test_a_pod_of_its_own_delay_0_is_ready_at_once_whatever_the_model_says() -> None:
+def test_an_annotated_delay_of_0_makes_a_pod_ready_at_once() -> None:
     """A recorded value takes precedence."""
     assert running(model_s=10, ready_delay_duration_ns=0).pod("p").is_ready
 

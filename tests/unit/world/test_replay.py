@@ -289,7 +289,7 @@ def test_the_tick_that_a_replay_ends_before_is_named() -> None:
     assert replay.ungiven_tick_ns is None
 
 
-def test_retries_that_cannot_succeed_give_way_to_what_is_planned() -> None:
+def test_retries_that_cannot_succeed_are_skipped_up_to_the_next_action() -> None:
     """A pod of three days: after ten minutes of retries the replay jumps to its end."""
     days = 3 * 86_400
     records = [
@@ -341,7 +341,7 @@ def test_with_a_limit_ticks_continue_to_it() -> None:
     assert end is ReplayEnd.WINDOW
 
 
-def test_without_anything_to_come_a_limit_is_not_waited_for() -> None:
+def test_a_replay_without_further_actions_does_not_wait_for_its_limit() -> None:
     """The replay has settled."""
     _, _, end = play(bind_all, [create(make_node())], until_ns=100 * S)
     assert end is ReplayEnd.FINISHED

@@ -102,7 +102,7 @@ def test_a_resize_without_room_is_deferred_until_another_pod_goes() -> None:
     assert (pending(world, "p"), allocated(world, "p"), in_force(world, "p")) == (None, "4Gi", 4)
 
 
-def test_a_resize_that_is_taken_back_leaves_everything_as_it_was() -> None:
+def test_a_reverted_resize_changes_nothing() -> None:
     """The kubelet has allocated nothing else meanwhile."""
     world = World()
     world.feed(0, create(small_node()), create_pod(running("p")), create_pod(running("q")))

@@ -35,7 +35,9 @@ def restarts(world: World, name: str = "p") -> int:
         ("Never", 3, False),
     ],
 )
-def test_the_restart_policy_decides_what_runs_again(policy: str, code: int, again: bool) -> None:
+def test_the_restart_policy_decides_which_containers_restart(
+    policy: str, code: int, again: bool
+) -> None:
     """By the exit code."""
     assert runs_again(policy, code) is again
 

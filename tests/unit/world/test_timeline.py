@@ -73,7 +73,7 @@ def test_cancelled_actions_do_not_pile_up() -> None:
     assert [each.key for each in timeline.take_due(2 * 10**9)] == ["3", "7000"]
 
 
-def test_steps_of_eviction_managers_come_before_what_else_happens_at_their_instant() -> None:
+def test_eviction_manager_steps_precede_other_actions_of_their_instant() -> None:
     """So that it sees which nodes are stepped; all else keeps the order of planning."""
     timeline = Timeline()
     planned = [

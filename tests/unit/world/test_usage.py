@@ -41,7 +41,7 @@ def test_usage_follows_the_segments_from_the_pods_start() -> None:
     assert seen == [0, 1, 1, 2, 2]
 
 
-def test_a_node_has_what_its_pods_and_its_own_overhead_leave() -> None:
+def test_available_on_a_node_is_capacity_minus_pods_and_overhead() -> None:
     """Its overhead counts from its coming."""
     profiles = UsageProfiles()
     profiles.add(profile(1, (0, 1)))
@@ -78,7 +78,7 @@ def test_without_any_profile_nothing_is_observed_of_the_node() -> None:
     assert not observed.HasField("node_fs")
 
 
-def test_storage_is_observed_where_the_node_has_some() -> None:
+def test_storage_is_observed_if_the_node_has_storage() -> None:
     """From ephemeral-storage."""
     profiles = UsageProfiles()
     made = trace_pb2.UsageProfile(id=1)
@@ -123,7 +123,7 @@ def test_every_change_of_a_node_and_its_pods_is_foreseen() -> None:
     assert seen == [105 * S, 107 * S, 110 * S, None]
 
 
-def test_bounds_follow_from_what_must_stay_available_of_what_is_observed() -> None:
+def test_usage_bounds_follow_from_the_amounts_that_must_stay_available() -> None:
     """Signals that the trace does not contain bound nothing, nor does an amount of 0."""
     profiles, node = UsageProfiles(), make_node(memory="8Gi")
     least = {MEMORY: 3 * GIB, "nodefs.available": GIB, "pid.available": 7}

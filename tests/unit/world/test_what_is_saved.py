@@ -102,7 +102,7 @@ def _changes(value: object) -> bool:
 
 
 @pytest.mark.parametrize(("path", "part"), list(parts(_replay())), ids=itertools.count())
-def test_all_that_a_part_keeps_is_annotated_in_its_class(path: str, part: object) -> None:
+def test_all_saved_fields_of_a_part_are_annotated(path: str, part: object) -> None:
     """Or is another part, or never changes, or is known not to be needed."""
     cls, known = type(part), {id(other) for _, other in parts(part)}
     may_change = {

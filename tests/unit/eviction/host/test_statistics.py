@@ -54,7 +54,7 @@ def test_a_group_that_has_gone_has_no_memory(tmp_path: Path) -> None:
     assert not gone.exists
 
 
-def test_available_is_what_the_limit_leaves_or_the_machine() -> None:
+def test_available_memory_is_bounded_by_the_limit_or_the_machine() -> None:
     """A limit above the machine's memory counts as that."""
     memory = CgroupMemory(usage=50, working_set=40, limit=100)
     assert group_memory(memory, 1000, 7).available_bytes == 60
@@ -77,7 +77,7 @@ def test_the_machine_reports_memory_and_processes(tmp_path: Path) -> None:
     assert (pids.max_pid, pids.running_processes) == (63000, 321)
 
 
-def test_a_file_system_is_that_of_the_path(tmp_path: Path) -> None:
+def test_statistics_are_of_the_file_system_that_contains_the_path(tmp_path: Path) -> None:
     """In bytes and inodes."""
     stats = file_system(tmp_path, 7)
     assert stats.available_bytes is not None

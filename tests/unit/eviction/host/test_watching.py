@@ -138,7 +138,7 @@ class FakePoll:
         return self._answer()
 
 
-def test_the_kernel_is_asked_for_stalls_where_it_offers_them(root: Path) -> None:
+def test_stalls_are_watched_if_the_kernel_reports_them(root: Path) -> None:
     """150 ms of a second, as a trigger written to memory.pressure; without that file, events."""
     without = open_notifier(Cgroup.open(root))
     assert isinstance(without, EventNotifier)

@@ -46,7 +46,7 @@ def refusal(admission: LimitRanges, pod: Pod) -> str:
         ({"min": {"cpu": "100m"}}, None, "100m"),
     ],
 )
-def test_a_container_gets_what_it_leaves_out(
+def test_a_container_gets_defaults_for_missing_resources(
     item: dict[str, object], limit: str | None, request_: str
 ) -> None:
     """A default limit comes from max, a default request from the limit, then from min."""
@@ -56,7 +56,7 @@ def test_a_container_gets_what_it_leaves_out(
     assert (resources.limits.get("cpu"), resources.requests.get("cpu")) == (limit, request_)
 
 
-def test_another_namespace_and_what_a_container_has_stay() -> None:
+def test_existing_resources_and_other_namespaces_stay_unchanged() -> None:
     """Its own request of 50m."""
     admission = ranges({"type": "Container", "defaultRequest": {"cpu": "200m"}})
     own, other = pod_of({"requests": {"cpu": "50m"}}), pod_of({}, namespace="other")

@@ -34,7 +34,7 @@ def spec_of(**spec: object) -> PodSpec:
     return made
 
 
-def test_a_pod_gets_the_overhead_and_the_place_of_its_class() -> None:
+def test_a_pod_gets_overhead_and_scheduling_of_its_runtime_class() -> None:
     """Beside its own selector; a pod without a class stays as it is."""
     spec = spec_of(runtimeClassName="gvisor", nodeSelector={"zone": "a"})
     classes().admit(spec, enforced=True)

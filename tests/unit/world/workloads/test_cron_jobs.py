@@ -45,7 +45,7 @@ def seconds(text: str) -> int:
         ("@every 1h30m", "2026-01-01T00:00:00", "2026-01-01T01:30:00"),
     ],
 )
-def test_a_schedule_is_next_met_when_cron_says(text: str, after: str, then: str) -> None:
+def test_the_next_time_of_a_schedule_is_crons(text: str, after: str, then: str) -> None:
     """Either day field counts where both are bounded."""
     schedule = parse(text)
     assert schedule.after(seconds(after)) == seconds(then)
@@ -126,7 +126,7 @@ def test_a_start_that_was_missed_for_too_long_does_not_come() -> None:
     assert "tick-3" not in jobs(world)
 
 
-def test_a_replacing_cron_job_deletes_what_still_runs() -> None:
+def test_a_cron_job_with_replace_deletes_its_running_job() -> None:
     """The new Job begins at once."""
     world = World()
     message = make_cron_job()

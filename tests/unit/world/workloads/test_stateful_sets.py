@@ -32,7 +32,7 @@ def test_a_parallel_set_makes_and_deletes_all_at_once() -> None:
     assert world.names() == ["db-0"]
 
 
-def test_numbers_begin_where_the_set_says() -> None:
+def test_ordinals_begin_at_the_sets_start() -> None:
     """spec.ordinals.start."""
     world = World()
     message = make_stateful_set(replicas=2, policy="Parallel")
