@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import contextlib
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import islice
 
 from replay.backends.processes import EmbeddedServices
 from replay.backends.services import FAST_PATHS
 from replay.errors import BackendError, RunError
+from replay.explain.devices import PLUGIN, RequestOnNode, device_refusals
 from replay.explain.explanation import (
     LaterDecision,
     PodExplanation,
+    RefusedNodes,
     RejectionReason,
     decided,
     eviction_of,
@@ -221,6 +223,7 @@ def _explanation(
         runner_up=runner_up_of(fitting) if node and decision == "scheduled" else None,
         refused=groups[:top],
         refused_groups=len(groups),
+        devices=_devices(run, manifest, target, result, groups, top),
         preemption=(
             preemption_of(evaluation.preemption, top) if evaluation.HasField("preemption") else None
         ),
@@ -236,6 +239,20 @@ def _explanation(
         afterwards=_afterwards(run, manifest, target, top),
         notes=tuple(_notes(manifest, rerun.implementation, bind, len(evaluation.nodes))),
     )
+
+
+def _devices(
+    run: RunDirectory,
+    manifest: Manifest,
+    target: ExplainTarget,
+    result: RerunResult,
+    groups: Iterable[RefusedNodes],
+    top: int,
+) -> tuple[RequestOnNode, ...]:
+    """Return why devices of the first nodes that DynamicResources refused were not taken."""
+    names = [name for group in groups if group.plugin == PLUGIN for name in group.nodes]
+    at_ns = target.entry.time_ns if target.entry is not None else result.at_ns
+    return device_refusals(run, target.life.uid, at_ns, names[:top], manifest.rules, top)
 
 
 def _rejection(run: RunDirectory, target: ExplainTarget) -> RejectionReason | None:

@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from replay.explain.devices import RequestOnNode
 from replay.explain.scale_ups import no_scale_up
 from replay.trace.criteria import criterion_in_logs
 from reprieve.eviction.v1beta1 import eviction_pb2
@@ -230,6 +231,7 @@ class PodExplanation:
     refused_binding: why the cluster did not carry out a binding.
     gates: scheduling gates of a pod that was not tried.
     evaluated_nodes: the number of nodes that the attempt filtered; 0 if no node was chosen.
+    devices: why the devices of refused nodes do not meet the pod's claims.
     """
 
     run: str
@@ -258,6 +260,7 @@ class PodExplanation:
     runner_up: RunnerUp | None = None
     refused: tuple[RefusedNodes, ...] = ()
     refused_groups: int = 0
+    devices: tuple[RequestOnNode, ...] = ()
     preemption: PreemptionReason | None = None
     waiting: QueuePlace | None = None
     eviction: EvictionReason | None = None

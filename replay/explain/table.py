@@ -21,7 +21,12 @@ from replay.results.summary.table import escape
 from services.kube.quantity import Format, Quantity
 from services.terminal import counted
 
-_LEFT_ALIGNED = frozenset({"NODE", "PLUGIN", "REASON", "EXAMPLES", "POD", "ROLE", "BUDGET"})
+_LEFT_ALIGNED = frozenset(
+    {
+        *("NODE", "PLUGIN", "REASON", "EXAMPLES", "POD", "ROLE", "BUDGET"),
+        *("REQUEST", "EACH OF THEM"),
+    }
+)
 _COUNTED = ("inodesFree", "pid.")
 """Signals whose names contain one of these count objects, not bytes."""
 _NAMES = 3
@@ -43,6 +48,7 @@ def print_explanation(explanation: PodExplanation, console: Console) -> None:
     _print_best(explanation, console)
     _print_runner_up(explanation, console)
     _print_refused(explanation, console)
+    _print_devices(explanation, console)
     if explanation.preemption is not None:
         print_preemption(explanation.preemption, explanation.pod, console)
     _print_waiting(explanation, console)
@@ -149,6 +155,28 @@ def _print_refused(explanation: PodExplanation, console: Console) -> None:
     more = explanation.refused_groups - len(explanation.refused)
     title = "Refused by" + (f" ({counted(more, 'group')} more)" if more else "")
     _print_groups(explanation.refused, title, console)
+
+
+def _print_devices(explanation: PodExplanation, console: Console) -> None:
+    if not explanation.devices:
+        return
+    table = new_table("NODE", "REQUEST", "WANTED", "DEVICES", "EACH OF THEM", "EXAMPLES")
+    holders: dict[str, None] = {}
+    for found in explanation.devices:
+        wanted = f"{found.wanted:,}" if found.wanted else "all"
+        cells = [escape(found.node), escape(found.request), wanted]
+        if not found.reasons:
+            table.add_row(*cells, "0", "the node reaches no device", "")
+        for reason in found.reasons:
+            names = ", ".join(reason.devices[:2]) + (", ..." if reason.count > 2 else "")
+            table.add_row(*cells, f"{reason.count:,}", escape(reason.why), escape(names))
+            cells = ["", "", ""]
+            holders.update(dict.fromkeys(reason.holders))
+    print_table("Devices", table, console)
+    if holders:
+        more = f" and {len(holders) - _NAMES:,} more" if len(holders) > _NAMES else ""
+        named = ", ".join(list(holders)[:_NAMES])
+        _print(console, f"in use by: {escape(named)}{more}")
 
 
 def _print_groups(groups: Iterable[RefusedNodes], title: str, console: Console) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from replay.backends.processes import EmbeddedServices
+from replay.explain.devices import device_refusals
 from replay.overrides.inventory import take_inventory
 from replay.overrides.nodes import NodePlan, change_nodes, scale_plan
 from replay.runner import FinishedReplay
@@ -288,3 +289,44 @@ def test_nodes_that_an_override_adds_bring_their_devices(
         if event.add.HasField("resource_slice")
     ]
     assert slices == []
+
+
+def test_an_explanation_names_why_each_device_was_not_taken(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """In use, by which claim; not selected, by whom; tainted; parts in use; or free."""
+    part = {"counterSet": "card", "counters": {"memory": {"value": "30Gi"}}}
+    model = {"attributes": {"model": {"string": "A100"}}}
+    devices: list[dict[str, Any]] = [
+        {"name": "used", **model, "consumesCounters": [part]},
+        {"name": "other", "attributes": {"model": {"string": "T4"}}},
+        {"name": "broken", **model, "taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]},
+        {"name": "part", **model, "consumesCounters": [part]},
+    ]
+    pool = {"name": "a", "generation": 1, "resourceSliceCount": 2}
+    counters = k8s.slice_("a", [], pool=pool)
+    counters["metadata"] |= {"name": "a-counters", "uid": "uid-a-counters"}
+    del counters["spec"]["devices"]
+    counters["spec"]["sharedCounters"] = [
+        {"name": "card", "counters": {"memory": {"value": "40Gi"}}}
+    ]
+    expression = f'device.attributes["{k8s.DRIVER}"].model == "A100"'
+    wanted = k8s.template("one", k8s.request(selectors=[{"cel": {"expression": expression}}]))
+    held = k8s.claim("held", "a/used", reserved_for=["old"])
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("a"), k8s.slice_("a", devices, pool=pool), counters, k8s.device_class()),
+        *(wanted, held, k8s.pod("old", claim="held", on="a"), k8s.pod("p", template="one")),
+    )
+    assert nodes_of(finished) == {}
+    uid, at_ns = "uid-p", finished.replay.now_ns
+    (found,) = device_refusals(finished.run, uid, at_ns, ["a"], "v1.36", 5)
+    assert (found.request, found.device_class, found.wanted, found.reached) == ("gpu", "gpu", 1, 4)
+    why = {reason.devices[0]: (reason.why, reason.holders) for reason in found.reasons}
+    assert why == {
+        "used": ("in use", ("default/held",)),
+        "other": (f"not selected by the request: {expression}", ()),
+        "broken": ("has the taint k=v:NoSchedule", ()),
+        "part": ("its parts are in use: counter card/memory", ()),
+    }
