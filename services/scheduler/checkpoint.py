@@ -121,7 +121,7 @@ def fill(session: SchedulerSession, saved: SavedSession) -> None:
         _put_object(session, message)
     for budget in saved.budgets:
         core.snapshot.set_budget(budget_from_message(budget))
-    session.intake.check_resources(state.snapshot.layout.resources)
+    session.intake.count_resources(state.snapshot.layout.resources)
     _fill_snapshot(core.snapshot, state.snapshot)
     core.restore(received, state.scheduler)
     session.resume(saved.pods, saved.session)

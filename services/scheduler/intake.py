@@ -86,6 +86,8 @@ class Intake:
         self._limits = limits
         self._resources: set[str] = set()
         self._counted: set[PodSpec] = set()
+        self._new_resources: set[str] = set()
+        self._new_specs: set[PodSpec] = set()
         self._counts_moves = not queue.registers_events
         self.messages: dict[str, pod_pb2.Pod] = {}
         self.others: dict[tuple[str, str, str], object_pb2.KubernetesObject] = {}
@@ -105,7 +107,8 @@ class Intake:
 
         Raises FieldError, TimeGoesBackwardsError and LimitError; nothing is changed.
         """
-        self._brought.clear()
+        for read in (self._brought, self._new_resources, self._new_specs):
+            read.clear()
         if round_.time_ns < 0:
             raise FieldError("round.time_ns", f"{round_.time_ns} ns lies before the Unix epoch")
         if round_.HasField("max_pods") and not round_.max_pods:
@@ -151,13 +154,13 @@ class Intake:
         return changes
 
     def _check_resources(self, changes: Iterable[TimedChange]) -> None:
-        """Count the names of resources that changes bring. Raises LimitError.
+        """Check how many names of resources changes bring. Raises LimitError.
 
         A resource takes a column over all nodes, so that their number is what a message of a few
         bytes can make costly. Specs are looked at once, as pods of one template share theirs.
         """
         names: set[str] = set()
-        specs: set[PodSpec] = set()
+        specs = self._new_specs
         for _, change in changes:
             if type(change) is PutPod:
                 if change.pod.spec not in self._counted and change.pod.spec not in specs:
@@ -169,17 +172,26 @@ class Intake:
                 names.update(change.node.allocatable)
             elif type(change) is PatchPod and change.status is not None:
                 names.update(names_in_force(change.status.container_resources))
-        self.check_resources(names)
+        self._check_names(names)
+
+    def count_resources(self, names: Collection[str]) -> None:
+        """Count names of resources that a restored session has. Raises LimitError."""
+        self._check_names(names)
+        self._count_read()
+
+    def _check_names(self, names: Collection[str]) -> None:
+        """Check names of resources with those of the session. Raises LimitError."""
+        if not self._resources.issuperset(names):
+            self._new_resources.update(names)
+            count = len(self._resources | self._new_resources)
+            self._limits.check("session_resources", count, "names of resources in a session")
+
+    def _count_read(self) -> None:
+        """Count what was read since `read_round` began, whose request is not refused any more."""
+        self._resources |= self._new_resources
         if len(self._counted) > _SPECS_MAX:
             self._counted.clear()
-        self._counted |= specs
-
-    def check_resources(self, names: Collection[str]) -> None:
-        """Count names of resources that the session is to have. Raises LimitError."""
-        if not self._resources.issuperset(names):
-            counted = self._resources.union(names)
-            self._limits.check("session_resources", len(counted), "names of resources in a session")
-            self._resources = counted
+        self._counted |= self._new_specs
 
     def _check_name(self, pod: Pod, event: scheduler_pb2.Event) -> None:
         """Raise FieldError if the pod's uid was another pod's; a request may bring both."""
@@ -228,6 +240,7 @@ class Intake:
 
         The batch holds operations only, no decisions.
         """
+        self._count_read()
         operations = [
             self.encoder.operation(step, answer.at_ns)
             for answer in brought.answers

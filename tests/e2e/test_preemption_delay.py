@@ -165,8 +165,8 @@ def test_a_victim_that_has_gone_meanwhile_leaves_its_room(
 ) -> None:
     """The preemptor is gated at its end; when the gate opens no event is left that moves it.
 
-    Upstream's pod waits for another event, too, or for the flush of pods that have been
-    unschedulable for five minutes, which looks every 30 s; a later pod's end is that event here.
+    Upstream's pod waits for another event, too: the flush of pods that have been unschedulable for
+    five minutes leaves gated ones. Here a later pod's end is that event.
     """
     records = [
         *(node("n1"), node("n2")),

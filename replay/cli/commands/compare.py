@@ -142,8 +142,11 @@ def command(
     elif is_run == [True, True]:
         path_a, path_b = map(Path, paths)
     else:
+        no_run = next((path for path, is_one in zip(paths, is_run, strict=True) if not is_one), "")
+        found = "is no run" if Path(no_run).exists() else "does not exist"
         raise click.UsageError(
-            "give two run directories, a trace with --a or --b, or a run with --b or --scheduler"
+            (f"{no_run} {found}: " if no_run else "")
+            + "give two run directories, a trace with --a or --b, or a run with --b or --scheduler"
         )
     run_a, run_b = open_run(path_a), open_run(path_b)
     if not quiet:

@@ -257,7 +257,8 @@ def expect_refusal(
         status = error.code().name if isinstance(error, grpc.Call) else str(error)
         if status == "UNIMPLEMENTED" or is_overdue(error):
             raise
-        expect("the status", status, code)
+        said = error.details() if isinstance(error, grpc.Call) else ""
+        expect(f"the status (with {said!r})" if status != code else "the status", status, code)
         info, bad = _details(error)
         expect("ErrorInfo.reason", info.reason, reason)
         for name, value in metadata.items():

@@ -16,6 +16,8 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from google.protobuf.message import Message
+
 from replay.errors import TraceError
 from replay.hashing import name_suffix, object_uid
 from replay.importers.kubernetes.applied import applied, is_edited_copy
@@ -45,6 +47,7 @@ from replay.kube.kinds import (
 )
 from replay.world.api.admission.chain import KINDS
 from replay.world.api.pod_record import JOB_TRACKING
+from reprieve.kube.v1beta1 import pod_pb2, workloads_pb2
 from reprieve.kube.v1beta1.meta_pb2 import ObjectMeta
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.kube.v1beta1.pod_pb2 import Pod
@@ -59,26 +62,19 @@ _JSON_HEAD = re.compile(rb'^\s*\{\s*"(apiVersion|kind|items|metadata)"\s*:')
 
 _Key = tuple[str, str, str]
 
-# Fields of PodSpec that neither a container nor the spec of a workload has.
-_POD_FIELDS = frozenset(
-    {
-        "affinity",
-        "hostNetwork",
-        "nodeName",
-        "nodeSelector",
-        "os",
-        "overhead",
-        "preemptionPolicy",
-        "priority",
-        "priorityClassName",
-        "runtimeClassName",
-        "schedulerName",
-        "schedulingGates",
-        "terminationGracePeriodSeconds",
-        "tolerations",
-        "topologySpreadConstraints",
-    }
+_WORKLOAD_SPECS = (
+    *(workloads_pb2.CronJobSpec, workloads_pb2.DaemonSetSpec, workloads_pb2.DeploymentSpec),
+    *(workloads_pb2.JobSpec, workloads_pb2.ReplicaSetSpec, workloads_pb2.ReplicationControllerSpec),
+    workloads_pb2.StatefulSetSpec,
 )
+
+
+def _fields(*messages: type[Message]) -> set[str]:
+    return {field.json_name for message in messages for field in message.DESCRIPTOR.fields}
+
+
+_POD_FIELDS = _fields(pod_pb2.PodSpec) - _fields(pod_pb2.Container, *_WORKLOAD_SPECS)
+"""The fields of PodSpec that neither a container nor the spec of a workload has."""
 _TEMPLATE_PATHS = {
     **dict.fromkeys(WORKLOADS - {"Pod"}, ("spec", "template")),
     "CronJob": ("spec", "jobTemplate", "spec", "template"),

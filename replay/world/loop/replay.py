@@ -26,7 +26,7 @@ from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.kubelet.pressure import EvictionBackend
 from replay.world.loop.inputs import RecordFeed
-from replay.world.loop.outcomes import OutcomeExecutor, SchedulingCosts
+from replay.world.loop.outcomes import OutcomeExecutor
 from replay.world.loop.records import RecordSource
 from replay.world.loop.rounds import (
     EVENTS_PER_MESSAGE,
@@ -36,6 +36,7 @@ from replay.world.loop.rounds import (
     RoundStream,
     SchedulerBackend,
 )
+from replay.world.loop.scheduling_costs import SchedulingCosts
 from replay.world.models import Models
 from replay.world.state import WorldState
 from replay.world.timeline import Action, ActionKind

@@ -29,7 +29,8 @@ has read, and reads what changed since. Which log that is, and what makes all ro
 - What is merged reads every row where a source of it was computed anew (`StaleRows`).
 - `CachedAttempt` and `CachedDryRuns` read `row_log`, which names changed lists of pods and changed
   nominations, too; and every row where `dry_runs_version` differs. What victims are judged by
-  follows from the disruption budgets as well, as of `Snapshot.budget_changes`.
+  follows from the disruption budgets as well, as of `Snapshot.budget_changes`, and from the time
+  where a victim has no start time, which counts as now.
 - The last refusal of a class stands while `Snapshot.changes` is equal.
 - Results of PreFilter are never stale: another key makes another column, and another class. So a
   key must hold all that `pre_filter` reads of the pod, the catalog and the time, and for a plugin
@@ -951,7 +952,7 @@ class CachedAttempt:
         changes, refused = self._last_refusal
         return refused if changes == self.snapshot.changes else None
 
-    def kept_refusal(self, key: Hashable) -> Refused | None:
+    def reuse_refusal(self, key: Hashable) -> Refused | None:
         """Return the refusal of the class that had the same `key`; None has no refusal."""
         refused = None if key is None else self._refusals.get(key)
         if refused is not None:

@@ -13,7 +13,7 @@ from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.rpc.errors import LimitError
+from services.rpc.errors import FieldError, LimitError
 from services.rpc.kube.messages import node_to_message, pod_to_message
 from services.rpc.limits import Limits
 from services.scheduler import session as deciding
@@ -267,6 +267,10 @@ def test_the_names_of_resources_in_a_session_are_limited() -> None:
         return round_
 
     async def test() -> None:
+        # What is wrong stands in the window, which is read after the round.
+        late = [scheduler_service_pb2.Foreseen(round=scheduler_pb2.Round(events_only=True))]
+        with pytest.raises(FieldError, match="window"):
+            _ = [it async for it in session.run(bringing(1, range(100, 110)), late)]
         await told(session, bringing(1, range(10)))
         with pytest.raises(LimitError, match="session_resources=20"):
             await told(session, bringing(2, range(10, 30)))

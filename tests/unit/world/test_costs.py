@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.world.journal import Mistake
-from replay.world.loop.outcomes import SchedulingCosts
+from replay.world.loop.scheduling_costs import SchedulingCosts
 from replay.world.models import Models
 from replay.world.timeline import Timeline
 from reprieve.scheduler.v1beta1 import scheduler_pb2

@@ -146,6 +146,7 @@ class SmallCluster:
         self._nominated: dict[str, str] = {}
         self._unanswered: list[Outcome] = []
         self._wakeup_ns: int | None = None
+        self._last_events = "no event"
 
     def round(self, second: float, *events: Event, **more: Any) -> list[Outcome]:
         """Run a round after the ticks that are due by then, and return the outcomes of all."""
@@ -168,6 +169,8 @@ class SmallCluster:
                 name, status = event.add.pod.metadata.name, event.add.pod.status
                 if status.nominated_node_name:
                     self._nominated[name] = status.nominated_node_name
+        if any(not event.HasField("tick") for event in events):
+            self._last_events = ", ".join(map(_named, events))
         answers, patches = self._carry_out()
         round_ = round_at(second, *patches, *events, answers=answers, **more)
         decided: list[Outcome] = []
@@ -199,7 +202,8 @@ class SmallCluster:
                 break
             decided = self._run(self._wakeup_ns / SECOND_NS, tick())
         raise CheckError(
-            f"outcomes and next_wakeup_time_ns: pod {name} is not tried, expected a try"
+            f"outcomes and next_wakeup_time_ns: pod {name} is not tried, expected a try after "
+            f"{self._last_events}"
         )
 
     def _carry_out(self) -> tuple[list[scheduler_pb2.Answer], list[Event]]:
@@ -232,6 +236,21 @@ class SmallCluster:
         status = pending()
         status.nominated_node_name = self._nominated.get(name, "")
         return status
+
+
+def _named(event: Event) -> str:
+    """Return what an event is and of what, for an error."""
+    kind = event.WhichOneof("event") or "an event"
+    match kind:
+        case "add" | "update":
+            sent = event.add if kind == "add" else event.update
+            of = sent.WhichOneof("object") or ""
+            return f"{kind} of {of} {getattr(sent, of).metadata.name}" if of else kind
+        case "patch":
+            return f"patch of pod {event.patch.pod.name}"
+        case "remove":
+            return f"remove of {event.remove.kind} {event.remove.name}"
+    return kind
 
 
 def bound(decided: Iterable[Outcome]) -> dict[str, str]:

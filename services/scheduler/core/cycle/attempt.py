@@ -90,10 +90,11 @@ class Recorder:
     """Records a cycle's phases, and the verdicts that it read, beside its result.
 
     phases_ns: the time that each phase took by `stopwatch`, which returns ns of any clock; empty
-    without one. PreFilter is a phase of the first attempt of an equivalence class, and of every
-    attempt of a class that it refuses. It runs in the first attempt, for the plugins of which no
-    cached class holds a column with the pod's key; PreScore likewise, as a part of Score. Filter
-    and Score update the columns of the class. wants_all: the cycle goes on to all nodes where
+    without one, and where an equivalent pod's refusal is repeated. PreFilter is a phase of the
+    first attempt of an equivalence class, and of attempts of a class that it refuses. It runs in
+    the first attempt, for the plugins of which no cached class holds a column with the pod's key;
+    PreScore likewise, as a part of Score. Filter and Score update the columns of the class.
+    wants_all: the cycle goes on to all nodes where
     upstream's returns before it has seen them. cached, sent: the results of the filters, and of
     extenders if they were called; None where the cycle ended before.
     """
@@ -170,7 +171,7 @@ class Attempts:
     """Makes attempts on one snapshot, one after the other.
 
     `cycles` are those of the profiles by scheduler name, which share `choice`. `seed` keys the hash
-    that breaks ties, `stopwatch` returns ns of any clock. `keeps_refusals` is off where a failed
+    that breaks ties, `stopwatch` returns ns of any clock. `repeats_refusals` is off where a failed
     attempt changes what later ones evaluate, as sampling nodes does, and where extenders are
     called. Ignored failures of `extenders` become warnings of the decision.
     """
@@ -186,7 +187,7 @@ class Attempts:
         choice: HostChoice,
         queue: QueueTraits,
         seed: int,
-        keeps_refusals: bool,
+        repeats_refusals: bool,
         stopwatch: Callable[[], int] | None,
         extenders: Extenders,
         waiting: WaitingPods,
@@ -201,7 +202,7 @@ class Attempts:
         self._queue = queue
         self._seed = seed
         self._stopwatch = stopwatch
-        self._keeps_refusals = keeps_refusals
+        self._repeats_refusals = repeats_refusals
         self._extenders = extenders
 
     def schedule(self, head: Head, pod: Pod | None, now_ns: int) -> Decision:
@@ -239,7 +240,7 @@ class Attempts:
             pod,
             attempt.head.attempts,
             recorder,
-            repeats=attempt.shares_refusals and self._keeps_refusals,
+            repeats=attempt.shares_refusals and self._repeats_refusals,
         )
         match result:
             case Binding():
@@ -311,7 +312,7 @@ class Attempts:
         key: Hashable = None
         if attempt.shares_refusals:
             key = error.key_after_dry_run(framework.preemptor, now_ns)
-        refused = error.cached.kept_refusal(key)
+        refused = error.cached.reuse_refusal(key)
         if refused is None:
             tie_break = hashed_tie_break(
                 seed=self._seed, uid=pod.uid, attempt=attempt.head.attempts

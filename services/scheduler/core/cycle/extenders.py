@@ -5,6 +5,11 @@ fails or exceeds its timeout returns an ExtenderError: nothing here raises. What
 depends on the call: a missing score is ignored; elsewhere the failure of an ignorable extender is
 ignored, and any other ends the cycle. An ignored failure becomes a warning of the decision.
 
+A cycle (`attempt.py`) calls them in five places: for the pod's nominated node alone (filter), for
+the nodes that passed the filters (filter), for the scores of those that are left (prioritize), for
+the candidates of a preemption (process preemption; DefaultPreemption receives a function for it),
+and for the binding of an assumed pod (bind).
+
 Source: kubernetes v1.34 pkg/scheduler/extender.go; staging/src/k8s.io/kube-scheduler/extender/v1;
 pkg/scheduler/schedule_one.go, findNodesThatPassExtenders, prioritizeNodes, extendersBinding;
 pkg/scheduler/framework/preemption/preemption.go, callExtenders; pkg/scheduler/scheduler.go,

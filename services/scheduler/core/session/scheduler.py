@@ -89,7 +89,7 @@ class Scheduler:
             choice=self._choice,
             queue=options.queue,
             seed=options.seed,
-            keeps_refusals=options.sampling is None and not options.extenders,
+            repeats_refusals=options.sampling is None and not options.extenders,
             stopwatch=stopwatch,
             extenders=self._extenders,
             waiting=self.waiting,
