@@ -1,4 +1,4 @@
-"""What kernels compute, in plain Python, one row at a time: the property tests hold both equal.
+"""Plain Python twins of the kernels, one row at a time; property tests compare both.
 
 A domain is a number, negative where a row has none.
 """

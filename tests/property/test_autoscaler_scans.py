@@ -1,4 +1,4 @@
-"""What the autoscaler keeps from scan to scan to save work never changes what a scan decides."""
+"""State that the autoscaler caches between scans to save work never changes a scan's decisions."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def judged_by_cluster(_pod: ClusterPod) -> bool:
 
 
 def forget(autoscaler: Autoscaler) -> None:
-    """Take from an autoscaler what only saves work."""
+    """Drop an autoscaler's caches."""
     planner = autoscaler.planner
     planner.emptiness, planner.measured, planner.moved = PerNode(), PerNode(), PerNode()
     planner.kept = KeptRemovals()

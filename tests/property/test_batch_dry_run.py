@@ -1,4 +1,4 @@
-"""The compiled dry run of all nodes at once says what the preemptor finds node by node."""
+"""The compiled dry run of all nodes at once agrees with the preemptor's dry run node by node."""
 
 from __future__ import annotations
 

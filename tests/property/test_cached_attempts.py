@@ -1,4 +1,4 @@
-"""What is kept between attempts changes no decision: who keeps nothing decides alike."""
+"""Caches between attempts change no decision: a scheduler without caches decides alike."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Forgetful(Scheduler):
     """Decides each pod as if it were the first that it saw."""
 
     def decide(self, head: Head, now_ns: int) -> Decision:
-        """Forget what is kept, and decide."""
+        """Drop the caches and decide."""
         for cycle in vars(self)["_cycles"].values():
             vars(cycle.framework.verdicts)["_classes"].clear()
         return super().decide(head, now_ns)
@@ -111,7 +111,7 @@ def constrained(rng: Random, pod: Pod) -> Pod:
 
 
 class Play:
-    """A cluster that goes its way under two schedulers, told the same and asked the same."""
+    """A random cluster with two schedulers that receive the same events and requests."""
 
     def __init__(self, rng: Random, options: SchedulerOptions, *, constraints: float) -> None:
         self.rng = rng

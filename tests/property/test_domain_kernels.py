@@ -50,7 +50,7 @@ def test_sums_by_domain_agree(domain: list[int], count: list[int]) -> None:
 def test_refusals_by_domain_agree(
     domain: list[int], count: list[int], refused: list[bool], lone: bool
 ) -> None:
-    """What is wanted overrides, what is avoided keeps an earlier refusal."""
+    """Affinity overrides an earlier refusal; anti-affinity keeps it."""
     sums, places = held(domain, count), int64s(domain)
     codes = int64s([7 * each for each in refused])
     domain_kernels.avoid(NODES, places, sums, 2, codes)

@@ -197,7 +197,7 @@ def test_an_extender_is_called_for_a_nominated_node_that_pre_filter_excluded() -
 def test_an_extender_may_stand_for_a_filter(
     nodes: list[tuple[str, bool, bool]], pods: list[tuple[str, int, bool, bool]]
 ) -> None:
-    """What it refuses is refused, and not preempted on; the others are decided as before."""
+    """A node that the extender refuses is refused and not preempted on; the others are unaffected."""
     built = [
         replace(make_node(f"n{i}").capacity(cpu=cpu, memory="8Gi").obj(), unschedulable=cordoned)
         for i, (cpu, _, cordoned) in enumerate(nodes)

@@ -1,4 +1,4 @@
-"""Whatever stands in a source, its importer reads it or refuses it: nothing else ever comes out."""
+"""An importer reads or refuses any content of a source; no other error is ever raised."""
 
 from __future__ import annotations
 

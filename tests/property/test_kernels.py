@@ -200,7 +200,7 @@ def test_rows_named_twice_are_merged_once(
     codes=small,
 )
 def test_refusals_are_grouped_by_their_codes(refused: list[int], codes: list[int]) -> None:
-    """Each code of each plugin is a group, and so is what PreFilter left out; the rest is none."""
+    """Each code of each plugin is a group, and so are nodes that PreFilter excludes; others are none."""
     refuser, given_codes = np.array(refused, dtype=np.int8), np.array(codes, dtype=np.int64)
     group_of = np.empty(NODES, dtype=np.int32)
     counted = np.empty((NODES, 3), dtype=np.int64)

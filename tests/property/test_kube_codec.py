@@ -1,4 +1,4 @@
-"""A value that goes out as a message comes back equal."""
+"""A value that is encoded and decoded again is equal."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def lived(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
 
 
 def after(rules: str, operations: Sequence[queue_pb2.Operation]) -> tuple[object, ...]:
-    """Return all that a queue shows of itself after the operations, and what comes next then."""
+    """Return a queue's whole visible state after the operations, and its next heads."""
     harness = Harness(rules=rules)
     move = queue_pb2.Operation(time_ns=100 * SECOND_NS)
     move.move.event.label = "NodeAdd"
@@ -139,7 +139,7 @@ def test_pods_that_pass_one_after_the_other_are_one_operation() -> None:
 
 
 def test_a_queue_in_which_a_pod_is_active_refuses_to_let_others_pass() -> None:
-    """What a caller takes for granted does not hold then."""
+    """The caller's assumption that no other pod is active does not hold."""
     harness = Harness(rules="v1.34")
     waiting = lived([("come", 1)])[0]
     passing = queue_pb2.Operation(time_ns=2 * SECOND_NS)

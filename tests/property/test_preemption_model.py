@@ -57,7 +57,7 @@ def clusters(draw: st.DrawFn) -> Cluster:
 
 
 def fits(cluster: Cluster, node: str, held: Sequence[Pod]) -> bool:
-    """Return whether the pod fits beside `held` and what is nominated above it."""
+    """Return whether the pod fits together with `held` and nominated pods of higher priority."""
     above = [pod for pod in cluster.nominated_on(node) if pod.priority >= cluster.pod.priority]
     return not shortages(cluster.allocatable[node], [*held, *above], cluster.pod)
 
@@ -155,7 +155,7 @@ def test_the_preemptor_agrees_with_its_naive_twin(cluster: Cluster, rules: Preem
 @given(cluster=clusters())
 @settings(max_examples=150)
 def test_a_preemption_makes_room_and_takes_no_pod_in_vain(cluster: Cluster) -> None:
-    """The pod fits without the victims, and not beside any single one of them."""
+    """The pod fits without the victims, but not together with any one of them."""
     outcome = DefaultPreemption(rules=V1_34).post_filter(
         cluster.pod, cluster, tie_break=lambda nodes: nodes[0], now_ns=NOW_NS
     )

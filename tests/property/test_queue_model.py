@@ -282,7 +282,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @invariant()
     def an_entry_stands_in_one_sub_queue(self) -> None:
-        """By what tells entries apart, their order of arrival."""
+        """Entries are identified by their order of arrival."""
         state = self.queue.snapshot()
         backing_off = [waiting.pod_info for waiting in state.backoff]
         pod_infos = [*state.active, *backing_off, *state.unschedulable]
@@ -333,7 +333,7 @@ class QueueMachine(RuleBasedStateMachine):
         """Note a failure of the pod's name, where there is a backoff by name."""
 
     def forget(self, name: str) -> None:
-        """Forget what is known of the pod's name."""
+        """Drop the backoff of the pod's name."""
 
     def began(self, outcome: object) -> None:
         """Take the model's next pod out, as the queue has done."""

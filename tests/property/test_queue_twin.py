@@ -50,7 +50,7 @@ def own(pod: PendingPod, object_event: ObjectEvent) -> bool:
 
 
 def twin_hint(plugin: str, pod: QueuedPod, new: object) -> bool:
-    """Say in the twin what `own` says in the queue."""
+    """Return, for the twin, the result that the hint `own` has in the queue."""
     return plugin != "Own" or getattr(new, "uid", "") == pod.uid
 
 
@@ -351,7 +351,7 @@ Row = tuple[str, int, int, int, int, int, str, tuple[str, ...]]
 
 
 def seen(pod_info: QueuedPodInfo) -> Row:
-    """Return what of a real entry the twin knows too."""
+    """Return those fields of a real entry that the twin has, too."""
     failure = pod_info.failure or Failure()
     refused = tuple(sorted({*failure.plugins, *failure.pending_plugins}))
     return (

@@ -1,4 +1,4 @@
-"""A quota's use equals what its pods use, whatever happens to them in which order."""
+"""A quota's usage equals the sum over its pods after any sequence of events."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STEPS = st.lists(
 def test_a_quota_is_never_exceeded_and_its_use_is_the_sum_over_its_pods(
     steps: list[tuple[str, int, int]], quota_at: int
 ) -> None:
-    """Admission against sums that are made anew for each step; the quota may come later."""
+    """Admission is compared with sums recomputed after each step; the quota may come later."""
     quotas, pods = Quotas(), dict[str, Pod]()
     for number, (step, name, cpu) in enumerate(steps):
         if number == quota_at:

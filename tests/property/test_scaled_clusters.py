@@ -1,4 +1,4 @@
-"""What holds of every cluster that an autoscaler scales, whatever is in it.
+"""Invariants of every cluster that an autoscaler scales.
 
 Clusters are random: groups of several machines, Deployments with and without budgets, a DaemonSet,
 Jobs that end, and pods without a controller, which nothing would make again.

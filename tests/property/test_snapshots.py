@@ -203,7 +203,7 @@ def _with_status(replay: Replay, job: Job) -> Job:
 
 
 def did(log: list[trace_pb2.Decision], since_ns: int) -> _Did:
-    """Return what a world did of itself after a moment: when, what, and to which pods or owners."""
+    """Return the actions of a world after a moment: time, action, and pods or owners concerned."""
     found: _Did = Counter()
     for entry in log:
         observed, what = entry.observed, entry.observed.WhichOneof("observed") or ""
@@ -289,7 +289,7 @@ def missing_pods(items: list[Raw]) -> Counter[str]:
 @pytest.mark.skipif(not RECORDINGS.is_dir(), reason="../shared/traces is not beside the project")
 @pytest.mark.parametrize("name", ["a", "b2", "c", "e"])
 def test_a_recorded_cluster_printed_at_any_moment_stays_as_it_is(name: str) -> None:
-    """Pods that run go on; a ReplicaSet makes or deletes what it lacks or has too many, no more."""
+    """Running pods continue; a ReplicaSet only creates missing pods or deletes surplus ones."""
     files = sorted((RECORDINGS / name).glob("*.watch.jsonl.gz"))
     changes_of = watch.open_recording(files).changes
     recorded = list(changes_of(Issues()))

@@ -88,7 +88,7 @@ class RandomScheduler:
 
 
 class Watch:
-    """Checks what holds after every round."""
+    """Checks the invariants after every round."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster

@@ -1,4 +1,4 @@
-"""Which values of a sweep's axes say what a replay without them says."""
+"""The values of a sweep's axes with which a replay equals one without the axis."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_a_run_is_not_read_as_a_trace_where_options_are_given(
 
 
 def test_the_name_of_a_figure_stays_in_one_line_of_80_columns() -> None:
-    """Beside values that leave little room: --assert takes the name as it is shown."""
+    """Even if wide values leave little room, because users copy the name to --assert."""
     changes = (
         FigureChange(name="waited_so_far_mean", a=1234567890.25, b=98765432109.5),
         FigureChange(name="invalid_preemptions", a=3.0, b=12345678901.0),

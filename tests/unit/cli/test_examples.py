@@ -1,4 +1,4 @@
-"""The examples and protos that come along: written into a folder, and one of them played."""
+"""The packaged examples and protos: written into a folder, and one example is replayed."""
 
 from __future__ import annotations
 

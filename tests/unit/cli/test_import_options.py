@@ -82,7 +82,7 @@ def test_a_malformed_value_of_an_option_is_refused(
 
 
 def test_the_header_has_the_chosen_options(tmp_path: Path) -> None:
-    """So that a converted trace says how it came about."""
+    """So a converted trace records how it was made."""
     trace = traces.TraceArguments(
         paths=(tmp_path / "pods.csv",), options=ImportOptions(made_nodes=2, machine="16")
     )

@@ -75,7 +75,7 @@ def two_bound(folder: Path) -> Recording:
 
 
 def test_decisions_in_a_gap_and_after_a_missing_end_are_not_judged(tmp_path: Path) -> None:
-    """Whatever the judge would answer: the state before them is not known."""
+    """Because the state before them is unknown, whatever the evaluation is."""
     found = recording(
         tmp_path,
         node("n", 1),
@@ -101,7 +101,7 @@ def test_decisions_in_a_gap_and_after_a_missing_end_are_not_judged(tmp_path: Pat
 
 
 def test_the_recorded_outcome_counts_and_not_the_judges(tmp_path: Path) -> None:
-    """`b` is judged with `a` on its recorded node, though the judge would have taken another."""
+    """`b` is compared with `a` on its recorded node, although the evaluation of `a` differs."""
     judge = FakeJudge(lambda _name, _bound: best("m"))
     found = list(Comparison(two_bound(tmp_path), judge).findings())
     assert judge.seen == [("a", frozenset()), ("b", frozenset({"uid-a"}))]

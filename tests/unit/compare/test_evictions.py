@@ -50,7 +50,7 @@ def test_the_only_pod_that_could_go_is_the_right_one() -> None:
 
 
 def test_a_pod_above_its_request_and_below_all_others_in_priority_is_first() -> None:
-    """Whatever the others used: they come behind it in either case."""
+    """Whatever the other pods used, they rank behind it."""
     found = compare_eviction(made("p"), [made("a", 1), made("b", 7)], MEMORY + ABOVE)
     assert found.verdict.match is Match.FIRST
 

@@ -74,6 +74,6 @@ def test_victims_are_those_of_both_of_the_recording_and_of_the_run() -> None:
 
 
 def test_a_trace_that_observed_only_starts_has_no_outcomes() -> None:
-    """Nothing in it tells what a scheduler or a kubelet decided."""
+    """It has no decision of a scheduler or a kubelet."""
     assert not has_outcomes([Record(), Record(observed=_befell("a", "started"))])
     assert has_outcomes([Record(), Record(observed=_befell("a", "evicted"))])

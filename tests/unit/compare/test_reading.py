@@ -120,7 +120,7 @@ def test_the_logs_order_lets_a_binding_stand_before_what_was_decided_later(tmp_p
 
 
 def test_a_trace_that_is_not_a_recording_is_refused(tmp_path: Path) -> None:
-    """It does not hold the states in which decisions were taken."""
+    """It does not have the states in which decisions were made."""
     manifest = tmp_path / "pods.yaml"
     manifest.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: []}\n")
     with pytest.raises(TraceError, match="give the recording"):

@@ -1,4 +1,4 @@
-"""KubeSchedulerConfiguration files: what they mean, and what they are refused for."""
+"""KubeSchedulerConfiguration files: parsed values, and refusals."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ def test_null_counts_as_absent_everywhere() -> None:
 
 
 def test_a_default_plugin_that_is_listed_again_keeps_its_place_and_loses_its_weight() -> None:
-    """Its setting is replaced as a whole; what is new comes last."""
+    """Its setting is replaced as a whole; new plugins come last."""
     body = profile_with(
         "{multiPoint: {enabled: [{name: NodeResourcesFit}, {name: TaintToleration}]}}"
     )

@@ -39,7 +39,7 @@ def test_memory_pressure_refuses_best_effort_pods_alone() -> None:
 
 
 def test_the_qos_class_in_a_pods_status_precedes_its_requests() -> None:
-    """The kubelet reads what the API server has kept, and reckons only where there is nothing."""
+    """The kubelet uses the stored class, and computes it only if it is absent."""
     assert admit(replace(_pod(), qos_class="Burstable"), MEMORY).admit
     assert not admit(replace(_pod(memory="1Gi"), qos_class="BestEffort"), MEMORY).admit
 

@@ -102,7 +102,7 @@ def _under(conditions: Iterable[node_pb2.NodeCondition]) -> list[str]:
 
 
 def test_pods_are_remembered_by_uid_until_a_step_leaves_them_out() -> None:
-    """New ones come first, then the known ones in the order given."""
+    """New pods come first, then remembered pods in the order of the request."""
     caller = Caller(HARD)
     caller.step(_step(0, 4, "a", "b"))
     answer = caller.step(_step(1, 0.5, "c", active=("b", "a")))

@@ -77,7 +77,7 @@ def test_an_amount_beyond_64_bits_is_capped() -> None:
 
 @pytest.mark.parametrize("text", ["9223372036854775807", "9E", "1e18", "1e400", "1e2147483647"])
 def test_what_exceeds_64_bits_saturates(text: str) -> None:
-    """In thousandths sooner than in whole units; so does what lies below zero."""
+    """Thousandths saturate earlier than whole units; negative values saturate, too."""
     assert quantity.milli(text) == quantity.INT64_MAX
     assert quantity.milli(f"-{text}") == -quantity.INT64_MAX - 1
     assert quantity.value(text) >= 10**18

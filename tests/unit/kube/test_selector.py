@@ -57,7 +57,7 @@ def test_gt_and_lt_compare_integers_only(
 
 
 def test_an_empty_label_selector_matches_everything() -> None:
-    """Absence is None, and another thing."""
+    """An absent selector is None, which matches nothing."""
     assert LabelSelector().matches({})
 
 

@@ -135,7 +135,7 @@ def test_a_long_scalar_is_read_or_refused_at_once(text: str, tag: str) -> None:
 
 
 def test_what_is_written_is_read_as_the_same_data() -> None:
-    """Texts that look like something else have quotes; the others have none."""
+    """Only strings that would be read as another type are quoted."""
     texts = [text for text in _READ if isinstance(text, str)]
     value = {"texts": texts, "y": [True, None, 0, -1.5, math.inf, 1e21], "1e3": "plain text"}
     assert yaml_value(written(value), "text") == value

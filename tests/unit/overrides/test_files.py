@@ -48,7 +48,7 @@ def test_files_without_overrides_stay_as_they_are() -> None:
 
 
 def test_a_weight_is_set_in_every_profile_and_once() -> None:
-    """Beside what else the profile enables."""
+    """The other enabled plugins of the profile stay."""
     enabled = "[{name: ImageLocality, weight: 2}, {name: X}]"
     before = f"profiles: [{{plugins: {{score: {{enabled: {enabled}}}}}}}, {{}}]"
     text = overrides("plugin.ImageLocality.weight=7").scheduler(before, samples=False)

@@ -1,4 +1,4 @@
-"""Overrides of a trace's records: what is changed, and what is refused."""
+"""Overrides of a trace's records: changes and refusals."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_class_that_pods_only_name_is_created_with_its_value() -> None:
 
 
 def test_kubelet_settings_are_refused_for_a_trace_without_usage() -> None:
-    """What eviction would do is not known then; with usage they are taken."""
+    """Without usage, evictions cannot be simulated; with usage, the settings are accepted."""
     assert "the trace has no usage" in refusal("evictionHard.memory.available=1Gi")
     profile = trace_pb2.Record(usage=trace_pb2.UsageProfile(id=1))
     annotated = trace_pb2.Record()
@@ -213,7 +213,7 @@ def test_a_scale_that_changes_nothing_is_refused() -> None:
 
 
 def test_arrivals_request_the_target_and_never_end() -> None:
-    """Pods are drawn again, each with a name of its own; all come at the beginning."""
+    """Pods are drawn repeatedly, each with a new name; all are created at the beginning."""
     records = changed(arrivals="cpu=0.5", seed=3)
     made = pods(records)
     assert len(made) == 20

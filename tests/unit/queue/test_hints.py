@@ -123,7 +123,7 @@ def test_every_hint_returns_queue_without_an_object(plugin: str) -> None:
 
 
 def test_room_is_looked_for_on_the_empty_node() -> None:
-    """A new node must hold the pod; a changed one must also have grown in what it requests."""
+    """A new node must fit the pod; a changed one must also have more of a requested resource."""
     pod = waiting(asking(500, memory=GIB))
     small, large = roomy(400, memory=GIB), roomy(600, memory=GIB)
     assert not says("NodeResourcesFit", "NodeAdd", pod, new=small)

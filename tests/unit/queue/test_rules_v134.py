@@ -126,7 +126,7 @@ def test_an_update_in_flight_is_judged_when_the_pod_comes_back() -> None:
 
 
 def test_an_update_without_effect_leaves_a_pod_in_its_place() -> None:
-    """By what it waits since, so that the oldest pod is found at once however many are updated."""
+    """Pods stay ordered by timestamp, so the oldest pod is found at once after many updates."""
     pods = [make_queued_pod(name) for name in "abc"]
     for hints in (True, False):
         queue = queue_of(*pods, hints=hints)
@@ -203,7 +203,7 @@ def test_a_pod_in_flight_that_is_added_again_is_not_popped_twice() -> None:
 
 
 def test_activate_skips_the_backoff_and_is_remembered_in_flight() -> None:
-    """An activated pod in flight backs off when it comes back; another one does not."""
+    """When its cycle fails, a pod in flight backs off if it was activated meanwhile."""
     queue = queue_of(make_queued_pod("a"), make_queued_pod("b"))
     one, other = pop(queue), pop(queue)
     queue.activate([one.pod.ref], now_ns=0)

@@ -1,4 +1,4 @@
-"""The queue's edge without a network: what is read, in which order, and what is kept."""
+"""The queue's servicer without a network: decoding, order of operations, stored responses."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_heads_go_by_priority_then_by_arrival() -> None:
 
 
 def test_sort_keys_are_compared_bytewise() -> None:
-    """The smaller key comes first, a prefix before what it begins."""
+    """The smaller key comes first; a prefix comes before longer keys."""
     harness = Harness()
     keys = {"last": b"\xff", "second": b"\x01\x00", "first": b"\x01", "third": b"\x01\x02"}
     answer = harness.send(*(add(name, sort_key=key) for name, key in keys.items()), heads=9)
@@ -454,7 +454,7 @@ def test_affinity_terms_default_to_the_pods_own_namespace() -> None:
     ],
 )
 def test_a_refusals_path_begins_with_the_operation(name: str, message: Message, field: str) -> None:
-    """What is required is named; what needs nothing is read."""
+    """A missing required field is named; operations without fields are accepted."""
     if not field:
         read(name, message, OLD_READER)
         return
@@ -488,7 +488,7 @@ def test_a_saved_session_is_the_same_when_it_is_read_again() -> None:
 
 
 def test_metrics_have_upstreams_names_and_labels() -> None:
-    """What is pending, what came in by which event, how pods ended, how hints ran."""
+    """Pending pods, incoming pods by event, finished pods, and hints."""
     harness = Harness(rules="v1.34")
     harness.send(add("a"), add("b"), queue_pb2.Operation(pop=queue_pb2.Pop()))
     failed = queue_pb2.AddUnschedulable(pop=POP(uid="uid-a", cycle=1), failure=FIT)

@@ -34,7 +34,7 @@ WEB = LabelSelector(requirements=(Requirement(key="app", operator=Operator.IN, v
 
 
 def test_a_heap_forgets_removed_and_replaced_orders() -> None:
-    """Stale orders never come out, however many there are."""
+    """Stale orders are never returned, however many there are."""
     heap = KeyedHeap()
     for turn in range(500):
         pod_info = make_pod_info("a", at_ns=turn, sequence=turn)

@@ -1,4 +1,4 @@
-"""Recordings of API servers that tests play, and what came of them."""
+"""Makes recordings of simulated API servers, for tests."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def test_a_file_that_is_not_a_certificate_is_refused(server: ApiServerDouble) ->
 
 
 def test_a_token_and_a_password_are_sent() -> None:
-    """As HTTP has it; whom the user stands for goes along."""
+    """As HTTP headers, with the impersonated user."""
     with ApiServerDouble({}) as server:
         asked(replace(access(server), token=HIDDEN))
         asked(replace(access(server), username="u", password=HIDDEN))
@@ -195,7 +195,7 @@ def test_the_arguments_of_a_plugin_are_not_shown() -> None:
 
 
 def test_a_plugin_does_not_run_for_every_refusal(tmp_path: Path) -> None:
-    """A kubelet that knows nobody answers 401 for as long as it is asked."""
+    """A kubelet that accepts no credential answers every request with 401."""
     with ApiServerDouble({}, bearer="another") as server:
         how = replace(access(server), exec_plugin=plugin(tmp_path, {"token": "token-RUN"}))
         api = ApiServer(how, lambda: 0)

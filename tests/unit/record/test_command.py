@@ -314,7 +314,7 @@ def test_no_password_of_a_url_is_shown(tmp_path: Path, server: ApiServerDouble) 
 def test_a_disk_that_is_full_has_its_own_exit_code_and_one_line(
     tmp_path: Path, server: ApiServerDouble, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The frames are kept, with what to do."""
+    """The frames are kept, and the message says what to do."""
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device", "t.ktr")

@@ -1,4 +1,4 @@
-"""What a watcher claims to have, against a server whose every change is known."""
+"""A watcher's claims of completeness, compared with the log of all changes of a server."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class ServerModel:
 
 
 class Recorded:
-    """A watcher without its threads: the test delivers what a watch says."""
+    """A watcher without threads: the test delivers the events of the watch."""
 
     def __init__(self, path: Path, *, page: int) -> None:
         self.server = ServerModel()
@@ -304,7 +304,7 @@ def test_a_quiet_watch_is_complete_by_an_equal_list(tmp_path: Path) -> None:
 def test_a_watch_that_was_not_open_at_the_end_has_a_gap_that_the_last_list_closes(
     tmp_path: Path, how: str
 ) -> None:
-    """Although the list is equal: an object may have come and gone."""
+    """Even if the list is equal, because an object may have been created and deleted meanwhile."""
     steps = [("write", 1), ("deliver", 1), ("prove", 0), (how, 0), ("others", 0)]
     recorded = ended(tmp_path, *steps)
     assert recorded.watcher.status.is_complete
@@ -325,7 +325,7 @@ def test_what_a_silent_watch_has_not_delivered_is_late_and_has_its_bounds(tmp_pa
 def test_a_close_that_is_late_claims_nothing_after_the_end_is_noted_as_missing(
     tmp_path: Path,
 ) -> None:
-    """What it would write comes after the file is closed."""
+    """The file is closed before the claim could be written."""
     recorded = Recorded(tmp_path, page=500)
     recorded.server.clock()
     recorded.watcher.end_ns = recorded.server.now_ns

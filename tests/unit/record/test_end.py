@@ -1,4 +1,4 @@
-"""The end of a recording: what a server does to watches and to the last lists, and what is said."""
+"""The end of a recording, with servers that fail watches and last lists in several ways."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def chunk(data: bytes) -> bytes:
 
 
 def answer(how: str, file: BufferedIOBase, stopping: Event, line: bytes = b"") -> None:
-    """Do to an answer, or to the rest of a watch that continues with `line`, what `how` says."""
+    """Fail a response, or a watch that continues with `line`, in the way `how`."""
     head = b"" if line else HEAD
     match how:
         case "is reset":
@@ -242,7 +242,7 @@ def test_an_end_that_no_list_shows_is_named_with_the_time_since_when_it_is_missi
 
 
 def test_a_list_at_the_end_closes_the_gap_of_each_watch(tmp_path: Path) -> None:
-    """Nothing is missing; what a watch did not bring is late, in a gap that says since when."""
+    """Nothing is missing; changes that the watch did not deliver are late, in a gap with its start."""
     resources = [LiveResource(kind, watch, "") for kind, watch in zip(KINDS, WATCHES, strict=True)]
     # Every list is answered, so that closing does not take that long.
     outcome = recorded(tmp_path / "f", resources, end_s=30.0)

@@ -1,4 +1,4 @@
-"""Whatever is closed, missed and listed again: the frames lead to what the server has."""
+"""Closed, missed and repeated watches and lists: the frames reproduce the server's state."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Client:
         self.frames: list[WatchEvent] = []
 
     def watch(self) -> None:
-        """Take all that came after the version that was seen last."""
+        """Receive all changes after the last seen version."""
         since = int(self.followed.version)
         for version, said in self.server.log:
             if version > since and (frame := self.followed.event(said["type"], said["object"])):
@@ -95,7 +95,7 @@ class Client:
 
 @given(STEPS)
 def test_the_frames_lead_to_what_the_server_has(steps: list[tuple[str, int]]) -> None:
-    """And none tells what was told before."""
+    """And no frame repeats an earlier event."""
     server = Server()
     client = Client(server)
     for what, name in steps:

@@ -238,7 +238,7 @@ def test_an_answer_beyond_a_bound_is_refused_with_the_bound_and_its_option(
 
 
 def test_a_line_of_a_watch_without_end_is_refused(tmp_path: Path) -> None:
-    """After what was listed; the note says that the kind is recorded until then."""
+    """The listed objects are kept; the note says until when the kind is recorded."""
     long = sent("200 OK", b'{"type":"ADDED","object":{"a":"', again=b"x" * 65536)
     pods = Script(lists=[Listing(items=[make_pod("p", 2)], version=5)])
     with ApiServerDouble(cluster(Pod=pods)) as server:

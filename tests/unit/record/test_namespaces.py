@@ -1,4 +1,4 @@
-"""Recording with rights in some namespaces: what is recorded, and what a replay then lacks."""
+"""Recording with rights in only some namespaces: recorded objects, and missing ones."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def plain(folder: Path) -> Iterator[bytes]:
 def test_namespaced_kinds_are_recorded_in_each_namespace_and_nodes_in_the_cluster(
     tmp_path: Path,
 ) -> None:
-    """Two pods of one name are two pods; nothing is asked in the whole cluster beside its kinds."""
+    """Pods of equal names are distinct; only cluster-scoped kinds are listed in the cluster."""
     with tenant(beside=(NODES,)) as server:
         outcome = recorded(server, tmp_path / "f", options=fast(namespaces=TWO))
         assert "/api/v1/pods" not in server.requests
@@ -228,7 +228,7 @@ def test_where_no_namespace_exists_nothing_is_recorded(tmp_path: Path) -> None:
 def test_where_no_namespace_has_answered_yet_the_user_is_not_sent_for_rights(
     tmp_path: Path,
 ) -> None:
-    """Although what is beside the namespaces is refused."""
+    """Even if cluster-scoped kinds are refused."""
 
     def silent(_: BufferedIOBase, ending: Event) -> None:
         ending.wait()

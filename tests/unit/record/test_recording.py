@@ -65,7 +65,7 @@ def names(records: Iterable[Record]) -> list[str]:
 
 
 def test_a_list_and_its_watch_become_a_trace(tmp_path: Path) -> None:
-    """What is listed was there before; what is watched happened."""
+    """Listed objects existed before; watched events happened during the recording."""
     pods = Script(
         lists=[Listing(items=[running("old", 3)], version=5)],
         watches=[[event("ADDED", make_pod("new", 6)), event("MODIFIED", running("new", 7))]],
@@ -359,7 +359,7 @@ def file_size_limit(limit_bytes: int) -> Iterator[None]:
 def test_a_full_disk_ends_the_recording_and_keeps_whole_frames(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the file and what the system says; the frames until then are read by every importer."""
+    """The error has the file and the system's message; importers can read the earlier frames."""
     monkeypatch.setattr(recorder, "_FLUSH_S", 0.05)
     first = [make_pod(f"p{i}", i + 2) for i in range(3)]
     long = (make_pod(token_hex(500), 10 + i) for i in range(200))

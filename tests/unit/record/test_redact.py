@@ -1,4 +1,4 @@
-"""What redaction hides, what it keeps, and that what matched still matches."""
+"""Redaction: hashed texts, kept texts, and selectors that still match."""
 
 from __future__ import annotations
 

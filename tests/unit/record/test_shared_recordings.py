@@ -27,7 +27,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def script(path: Path) -> Script:
-    """Return a recorded watch as what a server lists first and says then."""
+    """Return a recorded watch as a server's first list and its later events."""
     first, said, version = list[Raw](), list[Raw | str](), 0
     with gzip.open(path) as file:
         for line in file:
@@ -54,7 +54,7 @@ def scripts(folder: Path) -> dict[str, Script]:
 
 
 def essence(records: list[Record]) -> Iterator[str]:
-    """Yield what a trace tells, without times and without where it comes from."""
+    """Yield the content of a trace without times and origins."""
     for record in records:
         if record.WhichOneof("record") in {"header", "issue", "marker"}:
             continue

@@ -47,7 +47,7 @@ def scripts() -> dict[str, Script]:
 
 
 def summary() -> Raw:
-    """Return what the kubelet of node n tells."""
+    """Return the summary of the kubelet of node n."""
     return {
         "node": {
             "nodeName": "n",
@@ -93,7 +93,7 @@ def test_kubelets_report_what_pods_use_and_what_a_node_uses_beside_them(tmp_path
 
 
 def test_usage_comes_before_its_pod_and_numbers_rise(tmp_path: Path) -> None:
-    """A trace's records are ordered, and a pod's profile is known when the pod comes."""
+    """A trace's records are ordered, and a pod's profile precedes the pod."""
     with ApiServerDouble(scripts(), answers={SUMMARY: summary()}) as server:
         records = trace(server, tmp_path / "f", usage="kubelet", samples=1)
     found = [each.WhichOneof("record") for each in records]
@@ -139,7 +139,7 @@ def by_container(profile: UsageProfile) -> list[dict[str, int]]:
 
 
 def test_kubelets_report_containers(tmp_path: Path) -> None:
-    """Beside the pod's cgroup, which holds more than they do."""
+    """In addition to the pod's cgroup, which uses more than its containers."""
     told = summary()
     told["pods"][0]["containers"] = [
         {"name": "web", "memory": {"workingSetBytes": 600 * MI}},
@@ -193,7 +193,7 @@ def test_prometheus_returns_what_cadvisor_measured(tmp_path: Path) -> None:
 
 
 def test_without_any_source_the_trace_says_that_no_pod_is_evicted(tmp_path: Path) -> None:
-    """Auto takes what is there; nothing is."""
+    """With "auto", an available source is selected; there is none."""
     with ApiServerDouble(scripts()) as server:
         outcome = recorded(server, tmp_path / "f", usage="auto")
     assert outcome.usage == ""
@@ -251,7 +251,7 @@ def test_redacted_usage_has_no_names_and_still_finds_its_pod(tmp_path: Path) -> 
 
 
 def test_long_runs_have_their_windows_put_together() -> None:
-    """The larger amounts are kept, the times of the first; what does not change is one window."""
+    """Merged windows have the larger amounts and the first time; constant usage is one window."""
     history = UsageHistory()
     for number in range(WINDOWS_MAX + 1):
         history.add(number, {"pods": {"p": {"memory_bytes": number}, "q": {"memory_bytes": 1}}})
@@ -281,7 +281,7 @@ def test_a_folder_without_frames_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_node_without_statistics_is_named(tmp_path: Path) -> None:
-    """The others are sampled all the same."""
+    """Other nodes are still sampled."""
     listed = scripts()
     nodes = [
         make_object("Node", name, 1, status={"allocatable": {"memory": "8Gi"}})

@@ -1,4 +1,4 @@
-"""Runs' tables made by hand, for tests of what is shown of them."""
+"""Handmade tables of runs, for tests of the report."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The figures of a report: what is charted is what the tables hold."""
+"""The charts of a report agree with the run's tables."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_a_reason_counts_once_for_each_attempt() -> None:
     ],
 )
 def test_a_message_is_taken_apart_into_reasons(message: str, found: list[str] | None) -> None:
-    """Commas within a reason stay, and what preemption said is left out."""
+    """Commas within a reason stay; the part about preemption is left out."""
     assert refusals(message) == (found or ["too many, but fine", "Too many pods"])
 
 

@@ -1,4 +1,4 @@
-"""The page: one file with all that it needs, whatever the run's names hold."""
+"""The page is one self-contained file, whatever characters the run's names contain."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_page_names_no_other_file() -> None:
 
 
 def test_a_section_has_a_table_and_a_selection() -> None:
-    """Numbers are grouped; what is left out is said; an empty one says so."""
+    """Digits are grouped; rows that are left out are noted; an empty section has its text."""
     text = _page()
     assert '<th scope="col">Pod</th><th scope="col" class="number">Number</th>' in text
     assert '<th scope="col" class="number">Share</th><th scope="col">Node</th>' in text

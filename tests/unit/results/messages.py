@@ -1,4 +1,4 @@
-"""Rounds, outcomes and decisions made by hand, for tests of what is written of them."""
+"""Handmade rounds, outcomes and decisions, for tests of a run's results."""
 
 from __future__ import annotations
 

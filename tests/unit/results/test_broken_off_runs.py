@@ -1,4 +1,4 @@
-"""Runs without their end: each reader takes what is whole, and says what is missing."""
+"""Incomplete runs: each reader reads the complete part, and reports that the rest is missing."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ START_NS = 1_000_000
 
 
 def writer_of(folder: Path, count: int = COUNT) -> Checkpoints:
-    """Return a writer that goes on with what is in a folder."""
+    """Return a writer that continues with the checkpoints in a folder."""
     sizes = {found.path.name: found.path.stat().st_size for found in checkpoints_in(folder)}
     return Checkpoints(
         lambda name, content: write_file(folder / name, content),
@@ -29,7 +29,7 @@ def writer_of(folder: Path, count: int = COUNT) -> Checkpoints:
 
 
 def taken(writer: Checkpoints, instants: range, content: bytes = b"x") -> None:
-    """Let a run take so many instants, a nanosecond apart, and keep what is due."""
+    """Simulate a run with instants a nanosecond apart, and save each checkpoint that is due."""
     for number in instants:
         at_ns = START_NS + number
         if writer.is_due(at_ns, START_NS):

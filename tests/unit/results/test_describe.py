@@ -112,7 +112,7 @@ def test_a_name_that_no_object_has_is_the_beginning_of_names(run: RunDirectory) 
 
 
 def test_what_cannot_be_described_is_refused(run: RunDirectory) -> None:
-    """A name that does not exist then, another namespace's, another type."""
+    """A name that does not exist at the moment, one of another namespace, and another type."""
     with pytest.raises(RunError, match=r'pods "high" not found in .* at 2019-10-24T08:00:00Z$'):
         _described(run, "pod", "high", offset_ns=0)
     with pytest.raises(RunError, match='pods "low" not found'):

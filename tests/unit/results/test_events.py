@@ -1,4 +1,4 @@
-"""Events: what a cluster would have written of decisions, counted and kept as it does."""
+"""Events that a cluster records about decisions, aggregated and expired as upstream."""
 
 from __future__ import annotations
 

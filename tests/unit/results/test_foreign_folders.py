@@ -1,4 +1,4 @@
-"""A run's folder from somewhere else: no command follows what is in it, or waits at it."""
+"""A run's folder from an untrusted source: commands follow no links in it and never block."""
 
 from __future__ import annotations
 

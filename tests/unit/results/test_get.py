@@ -126,7 +126,7 @@ def test_a_list_shows_the_end_of_the_run_by_default(run: RunDirectory) -> None:
 @pytest.mark.parametrize("resource", ["pods", "nodes", "events"])
 @pytest.mark.parametrize("watch", [False, True])
 def test_a_moment_after_the_end_is_refused(run: RunDirectory, resource: str, watch: bool) -> None:
-    """Nobody knows what the cluster was like then; the run's end is named."""
+    """The cluster's state is unknown then; the message has the run's end."""
     with pytest.raises(RunError, match=r"ends at 12s \(2019-10-24T08:00:12Z\); 12\.001s is after"):
         _printed(run, resource=resource, offset_ns=12_001_000_000, watch=watch)
     assert _printed(run, resource="pods", offset_ns=12 * 10**9)

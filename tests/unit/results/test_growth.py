@@ -16,7 +16,7 @@ _GB = 1_000_000_000
 
 
 def test_a_warning_estimates_the_size_at_the_runs_end() -> None:
-    """By what was written since the first look, which a resumed run has at another size."""
+    """The estimate uses the growth since the first check, also for a resumed run."""
     text = warning(4 * _GB, 3 * _GB, (0, 2 * _GB), 10 * MINUTE_NS, 60 * MINUTE_NS)
     assert text == (
         "the run's files have 4.0 GB, 3.0 GB of which are spans; about 14.0 GB at its end in 50m, "

@@ -33,7 +33,7 @@ def test_count_sum_and_maximum_are_exact() -> None:
 
 
 def test_an_empty_histogram_has_no_quantiles() -> None:
-    """What never happened did not take 0 s."""
+    """No durations is different from durations of 0 s."""
     quantiles = DurationHistogram().quantiles()
     assert (quantiles.count, quantiles.sum_ns) == (0, 0)
     assert (quantiles.p50_ns, quantiles.p99_ns, quantiles.max_ns) == (None, None, None)

@@ -139,7 +139,7 @@ def test_a_row_shows_none_for_an_absent_value() -> None:
 
 
 def test_a_node_shows_readiness_roles_and_pressure() -> None:
-    """A cordoned node says so beside its readiness."""
+    """STATUS of a cordoned node shows SchedulingDisabled after its readiness."""
     node = json_codec.parse(
         node_pb2.Node,
         {
@@ -197,6 +197,6 @@ def test_ages_are_printed_as_in_kubectl(seconds: int, shown: str) -> None:
     ],
 )
 def test_durations_are_short(duration_ns: int, wall: str, simulated: str) -> None:
-    """Three digits of what was measured, two units of what was simulated."""
+    """Measured durations have three digits, simulated ones two units."""
     assert durations.wall(duration_ns) == wall
     assert durations.simulated(duration_ns) == simulated

@@ -75,7 +75,7 @@ def _shown(message_type: type[Message], mapping: Mapping[str, Any]) -> dict[str,
 
 @pytest.mark.parametrize("kind", [each.kind for each in ALL])
 def test_a_table_has_upstreams_columns_in_upstreams_order(kind: str) -> None:
-    """Those of -o wide stand where upstream has them, among the others for Events."""
+    """Columns of -o wide are at upstream's positions, for Events between other columns."""
     named = _UPSTREAM[kind].split("|")
     assert list(TABLES[kind].shown(wide=True)) == [each.removeprefix("+") for each in named]
     narrow = [each for each in named if not each.startswith("+")]

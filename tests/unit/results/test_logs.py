@@ -174,7 +174,7 @@ def test_a_pods_entries_are_found_with_the_attempts_before_them(tmp_path: Path) 
 def test_a_history_is_read_back_as_written(
     tmp_path_factory: pytest.TempPathFactory, rounds: list[scheduler_pb2.Round], frame_bytes: int
 ) -> None:
-    """Rounds come back whole and in order, however they fall into frames."""
+    """Rounds are read completely and in order, however they are divided into frames."""
     path = tmp_path_factory.mktemp("history") / "history.rounds.zst"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "FRAME_BYTES", frame_bytes)
@@ -186,7 +186,7 @@ def test_a_history_is_read_back_as_written(
 
 
 def test_a_history_that_breaks_off_is_refused_after_its_last_whole_round(tmp_path: Path) -> None:
-    """What stands before the break is yielded; the break is an error and not an end."""
+    """Rounds before the break are yielded; the break raises an error."""
     path = tmp_path / "history.rounds.zst"
     log = RoundLog(growing(path))
     for number in range(2):
@@ -221,5 +221,5 @@ def test_logs_may_be_closed_twice(tmp_path: Path) -> None:
 def test_the_fast_line_of_a_failed_attempt_equals_its_decisions_line(
     attempt: FailedAttempt,
 ) -> None:
-    """Whatever its texts hold, and where a value is a default."""
+    """With any characters in its texts, and with default values."""
     assert failed_line(attempt) == line(attempt.decision())

@@ -28,7 +28,7 @@ def test_a_controller_whose_pods_are_evicted_again_and_again_is_a_loop() -> None
 
 
 def test_fewer_evictions_and_bare_pods_are_none() -> None:
-    """What nobody makes anew does not go round."""
+    """Without a replacement there is no loop."""
     assert evictions(LOOP_EVICTIONS_MIN - 1).found() == ()
     assert evictions(10, owner="").found() == ()
 

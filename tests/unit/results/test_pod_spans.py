@@ -37,7 +37,7 @@ def _seconds(span: Span) -> tuple[float, float]:
 
 
 def test_a_pod_has_a_span_for_each_part_of_its_life() -> None:
-    """Times are virtual; what takes no virtual time begins and ends at one moment."""
+    """Times are simulated; a span without simulated duration begins and ends at one moment."""
     spans = _played(_life).of("a")
     assert {name: _seconds(span) for name, span in spans.items()} == {
         "Pod": (0, 9),

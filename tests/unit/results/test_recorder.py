@@ -267,7 +267,7 @@ def test_a_position_has_everything_that_happened_before(run: RunDirectory) -> No
 def test_an_error_of_recording_comes_before_the_next_answer_and_loses_nothing_else(
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The rest of what happened is in the files of the run that breaks off."""
+    """The files of the run that breaks off have the other records."""
     recorder = Recorder(run)
     full = OutputError("no space left")
 

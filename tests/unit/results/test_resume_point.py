@@ -1,4 +1,4 @@
-"""The file of a run that can be resumed: what it has, and what is refused of a stranger's."""
+"""The resume point: its content, and refusals of manipulated files."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_another_format_is_refused_with_its_number(tmp_path: Path, number: int) 
 
 
 def test_a_checkpoint_that_compresses_well_is_read(tmp_path: Path) -> None:
-    """The file is made large enough for what it expands to."""
+    """The file is padded in proportion to its content."""
     point = ResumePoint(version="1", command=RunCommand(), world=bytes(40 * _MIB))
     write_file(tmp_path / RESUME, point.encoded())
     assert (tmp_path / RESUME).stat().st_size > _MIB
@@ -110,7 +110,7 @@ def test_a_bomb_is_refused_within_little_memory(tmp_path: Path, content: bytes) 
 
 
 def test_a_frame_that_does_not_state_its_size_is_refused(tmp_path: Path) -> None:
-    """What it would expand to is not known before."""
+    """The size of its content is unknown before decompression."""
     data = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(100))
     (tmp_path / RESUME).write_bytes(data)
     with pytest.raises(RunError, match="is damaged"):

@@ -24,7 +24,7 @@ _MANIFEST = Manifest(
 
 
 def test_a_manifest_is_read_back_as_it_was_written(tmp_path: Path) -> None:
-    """What a run was can be known from its folder."""
+    """The folder of a run describes the run."""
     run = RunDirectory.create(tmp_path / "run")
     run.write_manifest(_MANIFEST)
     assert RunDirectory.open(tmp_path / "run").manifest() == _MANIFEST
@@ -54,7 +54,7 @@ def test_a_former_run_is_kept_without_force(tmp_path: Path) -> None:
 
 
 def test_a_former_run_is_replaced_with_force(tmp_path: Path) -> None:
-    """With force only what belongs to the new run is there."""
+    """With force, the folder has only the files of the new run."""
     with RunDirectory.create(tmp_path) as run:
         run.write_manifest(_MANIFEST)
         run.decision_log().close()
@@ -64,7 +64,7 @@ def test_a_former_run_is_replaced_with_force(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_other_files_is_not_changed(tmp_path: Path) -> None:
-    """Force is for runs; it never removes what no run has made."""
+    """Force removes only files of runs."""
     (tmp_path / MANIFEST).write_text("{}")
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(RunError, match=r"thesis\.tex"):

@@ -133,7 +133,7 @@ def test_a_table_fits_eighty_columns_and_a_pipe(summary: Summary, output: str) -
 
 
 def test_the_table_shows_the_main_figures(summary: Summary) -> None:
-    """What was decided, why not, what was noted, and the spans' share; wide: what was slow."""
+    """Decisions, reasons of failed attempts, notes and the share of spans; wide: step latencies."""
     text = " ".join(_printed(summary, "table").split())
     for part in (
         "runs/a[b]-1: finished",

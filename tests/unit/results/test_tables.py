@@ -1,4 +1,4 @@
-"""The tables of a run: made of its files, typed as declared, and asked in SQL."""
+"""The tables of a run: built from its files, with the declared types, and queried in SQL."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _ask(run: RunDirectory, sql: str) -> list[tuple[object, ...]]:
 
 
 def test_each_table_has_the_columns_of_its_description(run: RunDirectory) -> None:
-    """Names and types, in a file of its own, and nothing else is left behind."""
+    """Names and types, in one file for each table; no other file is left behind."""
     ensure_tables(run)
     for table in TABLES.values():
         path = str(run.path / table.file_name).replace("'", "''").replace("[1]", "[[]1]")
@@ -54,7 +54,7 @@ def test_the_documentation_names_every_column_and_figure_of_wall_times() -> None
 
 
 def test_a_pod_is_followed_from_its_creation_to_its_end(run: RunDirectory) -> None:
-    """What the history tells of it and what was decided of it meet in one row."""
+    """One row has the pod's data from the history and from the decision log."""
     start = messages.START_NS
     rows = _ask(
         run,
@@ -167,7 +167,7 @@ def test_a_broken_decision_log_is_named(run: RunDirectory) -> None:
 
 
 def test_a_run_of_nothing_has_empty_tables(tmp_path: Path) -> None:
-    """They can be asked all the same."""
+    """They can be queried."""
     directory = RunDirectory.create(tmp_path / "run")
     directory.write_manifest(Manifest(version="0", seed=0, rules="v1.34", traces=()))
     directory.round_log().close()
@@ -177,7 +177,7 @@ def test_a_run_of_nothing_has_empty_tables(tmp_path: Path) -> None:
 
 
 def test_force_replaces_a_run_with_its_tables(run: RunDirectory) -> None:
-    """What a killed making of tables left behind goes too."""
+    """Drafts of a killed build of tables are removed, too."""
     ensure_tables(run)
     (run.path / f"{TABLES_DRAFT}x").mkdir()
     (run.path / f"{TABLES_DRAFT}x" / "pods.jsonl").write_text("{}")

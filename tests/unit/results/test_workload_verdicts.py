@@ -176,7 +176,7 @@ def test_what_lasts_no_time_does_not_count() -> None:
 
 
 def test_a_start_does_not_count_unless_it_never_ends() -> None:
-    """A workload begins from nothing; only what has not come by the end is missed."""
+    """A workload starts without pods; only pods missing at the end count."""
     tally = WorkloadTally()
     for name in ("web", "shop"):
         tally.object_changed(put(deployment(1, name)))

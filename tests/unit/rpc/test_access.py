@@ -1,4 +1,4 @@
-"""Access files, PEM files and tokens: what is refused, in which words, and what is read again."""
+"""Access files, PEM files and tokens: refusals, their messages, and reloading of changed files."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ def test_only_a_changed_file_is_read_again(tmp_path: Path) -> None:
 def test_a_broken_file_keeps_the_previous_one_and_is_logged_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """However many connections come."""
+    """However many connections are opened."""
     path = tmp_path / "token"
     path.write_text("one", encoding="ascii")
     watched = Watched([path], partial(read_token, path))
@@ -266,6 +266,6 @@ def test_plaintext_to_another_machine_needs_insecure(capsys: pytest.CaptureFixtu
     "address", ["localhost", "localhost:", "127.0.0.1", "http://127.0.0.1:1", "127.0.0.1:x"]
 )
 def test_an_address_that_is_not_a_host_and_port_is_refused(address: str) -> None:
-    """It is not taken for another machine's, and not called until it does not respond."""
+    """It is refused at once, not reported as another machine or as unreachable."""
     with pytest.raises(StartError, match="is not HOST:PORT"):
         channel(address)

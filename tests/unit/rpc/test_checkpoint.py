@@ -44,7 +44,7 @@ def _read(chunks: Chunks, service: str = "queue", limits: Limits = DEFAULT_LIMIT
 
 
 def test_a_state_is_read_back_unchanged() -> None:
-    """With what it belongs to, 64-bit integers whole."""
+    """With its info, and with exact 64-bit integers."""
     plain = {"a": [1, None, True, "x"], "least": -(2**63), "most": 2**63 - 1}
     found = _read(_chunks(plain))
     assert (found.state, found.size) == (plain, len(orjson.dumps(plain)))
@@ -99,7 +99,7 @@ def test_another_services_checkpoint_is_foreign() -> None:
 def test_a_checkpoint_of_another_version_or_format_is_refused_by_name(
     field: str, value: str | int
 ) -> None:
-    """The refusal names what is read, and what came."""
+    """The refusal names the supported and the received version."""
     chunk = _chunks({})[0]
     setattr(chunk.info, field, value)
     with pytest.raises(ForeignCheckpointError) as caught:

@@ -98,7 +98,7 @@ def test_a_certificate_has_its_names_in_order() -> None:
 
 @pytest.mark.parametrize("name", [b"replay", b"token:alice", b"spiffe://d/replay", b"*", b""])
 def test_a_common_name_alone_is_no_identity(name: bytes) -> None:
-    """Whatever it says and whatever is listed, unless it is listed as a common name."""
+    """Unless an access file lists it as a common name."""
     listed = frozenset({"replay", "token:alice", "spiffe://d/replay", "*", "cn:other"})
     with pytest.raises(UnauthenticatedError, match="cn:NAME"):
         CertificateNames(listed)(cast("Context", Call(x509_common_name=[name])))

@@ -51,7 +51,7 @@ def _term(**term: object) -> NodeSelectorTerm:
 
 
 def test_a_pod_without_anything_has_the_defaults() -> None:
-    """What is absent means what the scheduler takes it for."""
+    """Absent fields have the scheduler's defaults."""
     pod = _pod({})
     assert (pod.priority, pod.phase, pod.spec.scheduler_name) == (
         0,

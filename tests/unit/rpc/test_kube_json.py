@@ -25,7 +25,7 @@ def _container(**fields: object) -> dict[str, Any]:
 
 
 def test_every_message_of_the_contract_can_be_written() -> None:
-    """What writes a kind is made of its fields' names."""
+    """Writers are built from the descriptors."""
     kinds = 0
     for path in PROTOS.rglob("*.proto"):
         parts = path.relative_to(PROTOS).with_suffix("").parts

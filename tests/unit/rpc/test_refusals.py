@@ -1,4 +1,4 @@
-"""What a refused or failed request leaves behind: a status, and nothing else."""
+"""A refused or failed request ends with a status, and leaves nothing else behind."""
 
 from __future__ import annotations
 

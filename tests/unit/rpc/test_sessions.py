@@ -320,7 +320,7 @@ def test_a_session_holds_no_more_objects_than_its_limit() -> None:
 
 
 def test_what_a_callers_sessions_hold_is_limited_in_bytes() -> None:
-    """It counts by the size of the requests that made a session grow, and goes with the session."""
+    """The size of requests that added objects counts until the session ends."""
     sessions = Sessions[str]("queue", Limits(caller_bytes=3000))
     first, second = sessions.create("core"), sessions.create("core")
     token = RECEIVED_BYTES.set(1000)

@@ -148,7 +148,7 @@ class _Exporter(SpanExporter):
 
 
 def test_no_batch_is_exported_after_a_refused_one() -> None:
-    """What it had taken is delivered, the rest is lost, and the run can say so."""
+    """The accepted spans are delivered; lost spans are reported."""
     exporter = _Exporter(good=1)
     sink = OtlpSpanSink(exporter, "collector:4317", resource("0.1.0"))
     for number in range(1, 2001):

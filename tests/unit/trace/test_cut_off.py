@@ -38,7 +38,7 @@ def _frames(path: Path) -> list[int]:
 
 @pytest.mark.parametrize("frame", range(_FRAMES))
 def test_a_trace_that_is_cut_between_two_frames_is_refused(tmp_path: Path, frame: int) -> None:
-    """Before its first record: what a replay of hours would do with half of it is not asked."""
+    """It is refused before the first record, so that no long replay runs on half of a trace."""
     path = tmp_path / "t.ktr"
     ends = _frames(path)
     path.write_bytes(path.read_bytes()[: ends[frame]])

@@ -72,7 +72,7 @@ def _object(kind: str, mapping: Mapping[str, Any]) -> KubernetesObject:
 
 
 def _records() -> list[trace_pb2.Record]:
-    """Return what the files hold, but for times and numbers, which are set last."""
+    """Return the records in the files, without times and numbers, which are set last."""
     pod = ObjectReference(kind="Pod", namespace="shop", name="p", uid="u-p")
     scheduled = trace_pb2.Scheduled(node_name="n", waited_duration_ns=7)
     unknown = trace_pb2.Scheduled(node_name="n")
@@ -120,7 +120,7 @@ def test_what_was_read_is_written_as_a_trace_of_today(
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.suffix))
 def test_nothing_is_appended_to_a_trace_of_format_1(tmp_path: Path, path: Path) -> None:
-    """One file would hold two formats; it is refused by name, and left as it is."""
+    """The file would have two formats; it is refused by name and not changed."""
     copy = tmp_path / path.name
     shutil.copy(path, copy)
     with pytest.raises(TraceError, match="format_version 1; this version reads 2") as refused:

@@ -41,7 +41,7 @@ def test_replicas_and_bare_pods_add_up_to_the_requested_number(pods: int) -> Non
 
 
 def test_four_tiers_arrive_in_a_cluster_with_budgets_and_leaks() -> None:
-    """What the demonstration is made for."""
+    """The properties that the demonstration relies on."""
     records = list(PRESETS["four-tiers"](1))
     report = validate(records)
     assert not report.warnings
@@ -76,7 +76,7 @@ def test_the_generator_reproduces_the_bundled_trace() -> None:
 
 
 def test_the_bundled_nginx_trace_is_the_scenario_of_the_seed() -> None:
-    """A pod of 5 cores comes 8 s after the beginning; the node has 6, 4 of them taken."""
+    """A pod of 5 cores is created after 8 s; the node has 6 cores, of which 4 are in use."""
     records = list(read(_BUNDLED / "nginx-preemption.jsonl"))
     report = validate(records)
     assert not report.warnings

@@ -194,7 +194,7 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
 
 
 def test_a_missing_file_and_a_wrong_name_are_refused(tmp_path: Path) -> None:
-    """The text says what is wanted."""
+    """The message names the expected file."""
     with pytest.raises(TraceError, match="No such file"):
         list(read(tmp_path / "no.ktr"))
     with pytest.raises(TraceError, match=r"write \.ktr"):

@@ -1,4 +1,4 @@
-"""A live node of control groups version 2, from recorded files: what it sees, and what wakes it."""
+"""A live node with control groups version 2, from recorded files: statistics and wake-ups."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_the_machine_the_limit_and_each_pod_are_seen(tmp_path: Path, root: Path)
 def test_too_little_memory_for_pods_names_the_victim_and_kills_no_pod(
     tmp_path: Path, root: Path
 ) -> None:
-    """Both use more than they request; the one of lower priority goes."""
+    """Both pods exceed their requests; the pod of lower priority is the victim."""
     v2(root, usage=100 * MIB, inactive=MIB // 2, limit=str(100 * MIB))
     (seen,) = watched(tmp_path, root, 1)
     assert [each.value for each in seen.result.conditions_held] == ["MemoryPressure"]
@@ -167,7 +167,7 @@ def test_nothing_stays_open(root: Path) -> None:
 def test_what_the_kernel_notifies_of_is_refreshed_every_10_s(
     tmp_path: Path, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However often steps come: here every 3 s and a bit."""
+    """Independent of the frequency of steps: here slightly more than every 3 s."""
     asked: list[Sequence[int]] = []
 
     class Told:
