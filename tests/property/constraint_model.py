@@ -175,7 +175,7 @@ def _shares(term: PodAffinityTerm, one: Node, other: Node) -> bool:
 def _wants(
     owner: Pod, term: PodAffinityTerm, other: Pod, cluster: Cluster, *, incoming: bool = False
 ) -> bool:
-    """Return whether a pod's term selects another pod; an incoming pod's term names its namespaces."""
+    """Return whether a pod's term selects another pod; the term of an incoming pod has names."""
     if term.selector is None or not term.selector.matches(other.labels):
         return False
     selector = term.namespace_selector

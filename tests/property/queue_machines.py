@@ -13,7 +13,7 @@ STEPS = 60
 
 
 def run(machine: type[RuleBasedStateMachine], *, examples: int) -> None:
-    """Take `examples` times up to STEPS steps; a failure tells the seed that repeats it."""
+    """Run `examples` sequences of up to STEPS steps; a failure prints the seed to reproduce it."""
     chosen = int(os.environ.get(SEED_VARIABLE) or secrets.randbelow(2**32))
     limits = settings(max_examples=examples, stateful_step_count=STEPS)
     try:

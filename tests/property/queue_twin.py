@@ -35,7 +35,7 @@ class Stay:
 
     @property
     def refused_by(self) -> set[str]:
-        """Everybody who said no."""
+        """The plugins that refused the pod."""
         return self.plugins | self.pending
 
 
@@ -64,7 +64,7 @@ class Twin:
     # What the operations do.
 
     def add(self, pod: QueuedPod) -> None:
-        """Take in a pod."""
+        """Add a pod."""
         self.to_active(self.fresh(pod), "PodAdd")
 
     def update(self, old: QueuedPod, new: QueuedPod, changes: list[str]) -> None:
@@ -116,7 +116,7 @@ class Twin:
         return None
 
     def give_back(self, stay: Stay, cycle: int, plugins: set[str], pending: set[str]) -> bool:
-        """End a cycle with a failure; False where the pod stands somewhere already."""
+        """End a cycle with a failure; False if the pod is already in a sub-queue."""
         name = stay.pod.name
         homes = (self.unschedulable, self.active, self.backoff, self.error_backoff)
         present = any(name in queue for queue in homes)
@@ -132,7 +132,7 @@ class Twin:
         return not present
 
     def put_back(self, stay: Stay, cycle: int) -> None:
-        """Requeue a failed pod by what has happened since its pop, or by the move counter."""
+        """Requeue a failed pod by the events since its pop, or by the move counter."""
         if not self.hints:
             if self.move_cycle >= cycle or not stay.refused_by:
                 self.to_backoff(stay)
@@ -150,7 +150,7 @@ class Twin:
         self.requeue(stay, verdict)
 
     def undo(self, stay: Stay) -> None:
-        """Take a pop back."""
+        """Undo a pop."""
         self.done(stay.pod.uid)
         stay.attempts -= 1
         homes = (self.unschedulable, self.active, self.backoff, self.error_backoff)

@@ -55,7 +55,7 @@ def matches(expression: str, device: Device, driver: str) -> bool:  # noqa: ARG0
 
 
 class Problem(NamedTuple):
-    """Claims to be allocated, and what there is."""
+    """Claims to allocate, and the available devices."""
 
     rules: AllocatorRules
     claims: list[ResourceClaim]
@@ -65,7 +65,7 @@ class Problem(NamedTuple):
 
 @st.composite
 def devices(draw: st.DrawFn, name: str, rules: AllocatorRules, counters: bool) -> Device:
-    """Return a device of one of two colours, which may be divided, tainted or shared."""
+    """Return a device of one of two colours; it may be divided, tainted or shared."""
     plain = counters or not rules.tainted
     return Device(
         name=name,

@@ -39,7 +39,7 @@ KINDS = ("plain", "plain", "plain", "port", "apart", "near", "hosts", "zones", "
 
 
 def selector(app: str) -> LabelSelector:
-    """Return what selects the pods of an app."""
+    """Return a selector for the pods of an app."""
     requirement = Requirement(key="app", operator=Operator.IN, values=(app,))
     return LabelSelector(requirements=(requirement,))
 

@@ -128,7 +128,7 @@ def put_group(autoscaler: Autoscaler, state: int) -> None:
 
 
 def carried_out(step: Calls[T]) -> tuple[list[Call], T]:
-    """Take a step to its end; every call is carried out, and nobody hears of it."""
+    """Run a step to its end; every call is carried out, without a report."""
     calls: list[Call] = []
     try:
         calls.append(next(step))

@@ -92,7 +92,7 @@ def change(data: st.DataObject, snapshot: Snapshot, step: int) -> None:
 
 
 def assert_agrees(batch: BatchDryRunResult, found: PreemptionEvaluation) -> None:
-    """Compare candidates, what they are judged by, and the refusals."""
+    """Compare candidates, their criteria, and the refusals."""
     judged = []
     for each in found.candidates:
         criteria = each.criteria

@@ -198,7 +198,7 @@ class Play:
         self.tell("remove_pod", uid)
 
     def come(self) -> None:
-        """Let a pod come that has to be scheduled, often of a spec that was there before."""
+        """Create a pending pod, often with the spec of an earlier one."""
         rng = self.rng
         pod = pod_of(rng, f"p{self.now_ns}").obj()
         if rng.random() < self.constraints:
@@ -224,7 +224,7 @@ class Play:
         return kept, anew
 
     def carry_out(self, kept: Decision, anew: Decision) -> None:
-        """Do as was decided, or take it back, or refuse it."""
+        """Apply the decision, undo it, or refuse it."""
         rng, pop, pod = self.rng, kept.head.pop, kept.bound_pod
         if rng.random() < 0.1:
             self.kept.undo([kept])

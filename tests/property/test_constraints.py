@@ -216,7 +216,7 @@ class Constraints(RuleBasedStateMachine):
 
     @rule(node=names, mask=st.integers(0, 1023))
     def try_without(self, node: str, mask: int) -> None:
-        """Take pods off a node hypothetically, and put some back."""
+        """Remove pods from a node in a dry run, and add some back."""
         row = self.snapshot.row(node)
         assume(row is not None and self.asked)
         assert row is not None
@@ -244,7 +244,7 @@ class Constraints(RuleBasedStateMachine):
 
     @invariant()
     def verdicts_are_those_of_a_count_from_scratch(self) -> None:
-        """Compare the two latest pods that were asked about."""
+        """Compare the verdicts for the two latest pods."""
         cluster = self._cluster()
         for pod in self.asked[-2:]:
             self._compare(pod, evaluate(self.framework, pod), cluster)

@@ -1,4 +1,4 @@
-"""The compiled kernels over domains say what their plain twins say."""
+"""The compiled kernels over domains agree with their plain twins."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def held(domain: list[int], count: list[int]) -> NDArray[np.int64]:
 
 @given(domains, signed)
 def test_sums_by_domain_agree(domain: list[int], count: list[int]) -> None:
-    """Rows without a domain add nothing, and the total is that of the others."""
+    """Rows without a domain add nothing to the total."""
     sums = np.zeros(DOMAINS, dtype=np.int64)
     total = domain_kernels.domain_sums(NODES, int64s(domain), int64s(count), sums)
     wanted = twins.sums(domain, count)
@@ -73,7 +73,7 @@ def test_stretched_scores_agree(raw: list[int]) -> None:
 
 @given(domains, counts, flags)
 def test_spread_sums_agree(domain: list[int], count: list[int], counted: list[bool]) -> None:
-    """The emptiest domain, and the emptiest of the others."""
+    """The smallest count, and the smallest count in another domain."""
     counted = [flag and place >= 0 for flag, place in zip(counted, domain, strict=True)]
     sums, found = np.zeros(DOMAINS, dtype=np.int64), np.zeros(DOMAINS, dtype=np.bool_)
     number, least, emptiest, second = domain_kernels.spread_sums(
@@ -124,7 +124,7 @@ def test_spread_scores_agree(
 
 @given(st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, 3)), max_size=20))
 def test_counts_that_follow_changes_equal_recounts(changes: list[tuple[int, int]]) -> None:
-    """Those who come one by one are those who are there."""
+    """Counting pods one by one gives the same as counting all."""
     weights = int64s([0, 1, -2, 5])
     log = np.array([(row, number, 1) for row, number in changes], dtype=np.int64).reshape(-1, 3)
     followed, anew = np.zeros(NODES, dtype=np.int64), np.zeros(NODES, dtype=np.int64)

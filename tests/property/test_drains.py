@@ -68,7 +68,7 @@ def test_no_eviction_leaves_fewer_healthy_pods_than_the_budget_demands(
     start_s: int,
     deleted: list[int],
 ) -> None:
-    """Where users delete pods meanwhile, none is evicted below it; what is drained stays empty."""
+    """If users delete pods, too, none is evicted below the budget; drained nodes stay empty."""
     world = World(models=Models(start_delay_ns=start_s * S, shutdown_ns=4 * S))
     world.feed(0, *(create(make_node(name)) for name in _NODES))
     budget = (

@@ -84,7 +84,7 @@ class Nobody:
     takes_windows = False
 
     def send_round(self, round_: scheduler_pb2.Round, window: object = ()) -> None:
-        """Take a message."""
+        """Handle a message."""
 
     def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
         """Answer it."""
@@ -130,7 +130,7 @@ def log(
     tireless: bool,
     usage: Sequence[UsageRule] = (),
 ) -> tuple[list[tuple[int, str]], int]:
-    """Play, and return what was decided and how many steps that took."""
+    """Run a replay; return its decisions and its number of steps."""
     kubelets, entries, nobody = Kubelets(config, tireless=tireless), list[Decision](), Nobody()
     replay = Replay(
         nobody, kubelets, models=Models(), sink=entries.append, observer=nobody, usage=usage

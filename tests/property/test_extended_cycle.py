@@ -94,7 +94,7 @@ def scheduler_of(
 
 
 def decide(scheduler: Scheduler, pod: Pod) -> Decision:
-    """Decide about a pod that has come."""
+    """Schedule a new pod."""
     scheduler.put_pod(pod)
     head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
     return scheduler.decide(head, 10)
@@ -197,7 +197,7 @@ def test_an_extender_is_called_for_a_nominated_node_that_pre_filter_excluded() -
 def test_an_extender_may_stand_for_a_filter(
     nodes: list[tuple[str, bool, bool]], pods: list[tuple[str, int, bool, bool]]
 ) -> None:
-    """A node that the extender refuses is refused and not preempted on; the others are unaffected."""
+    """A node that the extender refuses is not preempted on; other nodes are unaffected."""
     built = [
         replace(make_node(f"n{i}").capacity(cpu=cpu, memory="8Gi").obj(), unschedulable=cordoned)
         for i, (cpu, _, cordoned) in enumerate(nodes)

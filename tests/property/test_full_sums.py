@@ -1,4 +1,4 @@
-"""What the pods of a node request in all: exact up to SUM_MAX, which a larger sum counts as."""
+"""The sum of the requests on a node is exact up to SUM_MAX; a larger sum counts as SUM_MAX."""
 
 from __future__ import annotations
 

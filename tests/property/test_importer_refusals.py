@@ -40,7 +40,7 @@ _QUICK = settings(
 
 
 def _written(folder: Path, name: str, content: bytes) -> Path:
-    """Write a file and those beside it; return the one that is opened."""
+    """Write a file and its companion files; return the file to open."""
     for beside, other in _SAMPLES[name].beside.items():
         (folder / beside).write_bytes(other)
     (folder / "source").write_bytes(content)
@@ -66,7 +66,7 @@ def test_every_importer_has_a_sample() -> None:
 
 @pytest.mark.parametrize("name", sorted(_SAMPLES))
 def test_a_sample_is_recognised_and_read(name: str, tmp_path: Path) -> None:
-    """Else its damages would all be refused at the door."""
+    """Otherwise every damaged sample would be refused by the same early check."""
     opened = _written(tmp_path, name, _SAMPLES[name].file)
     assert recognise(opened) == _SAMPLES[name].importer
     assert len(list(open_trace([opened]))) > 1

@@ -1,4 +1,4 @@
-"""The kernels say what their plain twins say, in both tiers."""
+"""The kernels agree with their plain twins, in both tiers."""
 
 from __future__ import annotations
 
@@ -174,7 +174,7 @@ def test_the_chosen_row_equals_the_twins(
 def test_rows_named_twice_are_merged_once(
     rows: list[int], before: list[int], codes: list[int], scores: list[list[int]]
 ) -> None:
-    """A refusal and a sum of scores stand once, and rows that are not named stay as they were."""
+    """A refusal and a sum of scores are written once; other rows are unchanged."""
     named = np.array(rows, dtype=np.int64)
     refuser, totals = np.full(NODES, 9, dtype=np.int8), np.full(NODES, 9, dtype=np.int64)
     earlier, said = np.array(before, dtype=np.int8), np.full(NODES, 9, dtype=np.int64)
@@ -200,7 +200,7 @@ def test_rows_named_twice_are_merged_once(
     codes=small,
 )
 def test_refusals_are_grouped_by_their_codes(refused: list[int], codes: list[int]) -> None:
-    """Each code of each plugin is a group, and so are nodes that PreFilter excludes; others are none."""
+    """Each code of each plugin is a group, and so are nodes that PreFilter excludes."""
     refuser, given_codes = np.array(refused, dtype=np.int8), np.array(codes, dtype=np.int64)
     group_of = np.empty(NODES, dtype=np.int32)
     counted = np.empty((NODES, 3), dtype=np.int64)

@@ -139,7 +139,7 @@ def test_no_recorded_usage_exceeds_a_limit(
     samples: list[list[tuple[int, int, int]]],
     by_container: bool,
 ) -> None:
-    """Of a container where it is recorded so, else of the pod."""
+    """Usage of a container if it is recorded by container, otherwise of the pod."""
     messages, profiles = [], []
     for number, (each, windows) in enumerate(zip(described, samples, strict=False), 1):
         message = _pod(number, each)

@@ -1,4 +1,4 @@
-"""Pods that come, are popped and end while nobody waits: their count is enough for a queue."""
+"""Pods that are added, popped and deleted while no pod waits: the queue needs only their count."""
 
 from __future__ import annotations
 

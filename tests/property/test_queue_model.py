@@ -165,7 +165,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule(moved=st.booleans(), waits_ms=st.sampled_from([0, 1000]))
     def refuse(self, moved: bool, waits_ms: int) -> None:
-        """Let a whole cycle fail: most of what can happen needs pods that were refused."""
+        """Fail a whole cycle: most transitions need refused pods."""
         before = set(self.in_flight)
         self.pop()
         if moved:
@@ -249,7 +249,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     @rule()
     def move_all(self) -> None:
-        """Let an event of the cluster come."""
+        """Send a cluster event."""
         moved = self.queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=self.now_ns)
         unschedulable = [row for row in self.rows if row.where == UNSCHEDULABLE]
         assert moved == len(unschedulable)
@@ -336,7 +336,7 @@ class QueueMachine(RuleBasedStateMachine):
         """Drop the backoff of the pod's name."""
 
     def began(self, outcome: object) -> None:
-        """Take the model's next pod out, as the queue has done."""
+        """Remove the model's next pod, as the queue has done."""
         order = self.in_pop_order()
         if not order:
             assert outcome == WouldBlock()
@@ -351,7 +351,7 @@ class QueueMachine(RuleBasedStateMachine):
         self.in_flight[outcome.id] = popped
 
     def move(self, rows: list[Row]) -> None:
-        """Move unschedulable rows to where they belong."""
+        """Move unschedulable rows to activeQ or backoffQ."""
         for row in rows:
             self.rows.remove(row)
             waits = self.expiry_ns(row) > self.now_ns
@@ -408,12 +408,12 @@ class NamesMachine(QueueMachine):
         self.names: dict[str, tuple[int, int]] = {}
 
     def expiry_ns(self, row: Row) -> int:
-        """Return the end of the name's backoff, 0 for a name of which nothing is known."""
+        """Return the end of the name's backoff; 0 for a name without failures."""
         attempts, updated_ns = self.names.get(row.pod.name, (0, 0))
         return updated_ns + wait_ns(attempts) if attempts else 0
 
     def failed(self, name: str) -> None:
-        """Count a failure, unless a backoff runs or ends now; drop what is long past."""
+        """Count a failure, unless a backoff runs or ends now; drop old names."""
         self.names = {
             each: known for each, known in self.names.items() if known[1] + MAX_NS >= self.now_ns
         }

@@ -166,7 +166,7 @@ class TwinMachine(RuleBasedStateMachine):
 
     @rule(plugins=refusers, pending=refusers, event=st.sampled_from((None, *EVENTS)))
     def refuse(self, plugins: set[str], pending: set[str], event: str | None) -> None:
-        """Let a whole cycle fail: most of what can happen needs pods that were refused."""
+        """Fail a whole cycle: most transitions need refused pods."""
         before = set(self.in_flight)
         self.pop(False, "one")
         if event is not None:
@@ -223,7 +223,7 @@ class TwinMachine(RuleBasedStateMachine):
 
     @rule(event=st.sampled_from(EVENTS))
     def move(self, event: str) -> None:
-        """Let an event of the cluster come."""
+        """Send a cluster event."""
         self.queue.move_all(ObjectEvent.of(event), now_ns=self.twin.now_ns)
         self.twin.move(event)
 
@@ -259,7 +259,7 @@ class TwinMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_twin_has_the_same_stays_in_the_same_order(self) -> None:
-        """Compare every sub-queue, and what is remembered of pods in flight."""
+        """Compare every sub-queue, and the events recorded for pods in flight."""
         state, twin = self.queue.snapshot(), self.twin
         assert [seen(pod_info) for pod_info in state.active] == twin_rows(twin, twin.active)
         backing_off = [(each.expiry_ns, seen(each.pod_info)) for each in state.backoff]
@@ -339,7 +339,7 @@ class TwinMachine(RuleBasedStateMachine):
 def commit_one_by_one(
     queue: SchedulingQueue, heads: Sequence[InFlightPod], failure: Failure, now_ns: int
 ) -> int:
-    """Pop and return by two operations a pod, until another one is next; return how many."""
+    """Pop and requeue pods by two operations each, until another pod is next; return how many."""
     for count, head in enumerate(heads):
         if isinstance(queue.commit_pop(head.id, now_ns=now_ns), NotNext):
             return count

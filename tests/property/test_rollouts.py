@@ -78,7 +78,7 @@ class Rollouts:
         return made
 
     def act(self, event: str, value: int | str) -> None:
-        """Let something happen, and check what the rollout does with it."""
+        """Apply a change, and check the rollout's reaction."""
         match event:
             case "release" | "broken":
                 self.release = self.version(str(value), broken=event == "broken")
@@ -120,7 +120,7 @@ class Rollouts:
         self.settled(lambda: None)
 
     def settled(self, change: object) -> None:
-        """Let the controllers look, and check what they have done."""
+        """Run the controllers, and check their actions."""
         assert callable(change)
         change()
         before = {pod.uid: pod for pod in self.available()}

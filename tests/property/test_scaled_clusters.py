@@ -103,7 +103,7 @@ def test_what_an_autoscaler_never_does(
     seed: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """It keeps to sizes, budgets and what can move; it asks only for nodes that help; it ends."""
+    """It respects sizes, budgets and drainability, requests only nodes that help, and settles."""
     folder = tmp_path_factory.mktemp("scaled")
     text, milli = manifests
     flags = {"scale-down-unneeded-time": "1m", "scale-down-delay-after-add": "1m"}
@@ -124,7 +124,7 @@ def test_scans_that_are_left_out_change_nothing(
     delay: int,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
-    """A run whose service never says that scans may be left out is the same, to its end."""
+    """A run in which no scan may be skipped has the same decisions."""
     folder = tmp_path_factory.mktemp("lazy")
     flags = {"scale-down-unneeded-time": "1m", "new-pod-scale-up-delay": f"{delay}s"}
     _write(folder, groups, manifests[0], flags, agent=agent)

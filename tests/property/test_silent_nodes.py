@@ -82,7 +82,7 @@ def cluster_of(places: Sequence[int]) -> World:
 
 
 def shown(pod: PodRecord) -> tuple[object, ...]:
-    """Return what a kubelet writes of a pod: phase, start, containers."""
+    """Return the fields of a pod that a kubelet writes: phase, start time, containers."""
     status = pod.message.status
     containers = tuple(each.SerializeToString() for each in status.container_statuses)
     return status.phase, status.start_time.ToNanoseconds(), containers, pod.running_ns
@@ -96,7 +96,7 @@ class Watcher:
         self.before: dict[str, tuple[PodRecord, tuple[object, ...]]] = {}
 
     def note(self) -> None:
-        """Keep what the pods of silent nodes are."""
+        """Store the state of the pods of silent nodes."""
         self.before = {
             uid: (pod, shown(pod))
             for uid, pod in self.world.cluster.pods.items()
@@ -104,7 +104,7 @@ class Watcher:
         }
 
     def check(self, forced: str = "") -> None:
-        """Assert that they are so still, but `forced` and what the garbage collector removed."""
+        """Assert that the state is unchanged, apart from `forced` and garbage-collected pods."""
         for uid, (pod, was) in self.before.items():
             node = self.world.cluster.nodes.get(pod.node_name)
             is_collected = node is None or any(

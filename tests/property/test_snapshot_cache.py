@@ -50,7 +50,7 @@ class Seats(FilterPlugin[int], PodColumnsPlugin):
         snapshot.columns.owned(self.name)[row] += len(pod.spec.node_selector)
 
     def pod_went(self, pod: Pod, row: int, snapshot: Snapshot) -> None:
-        """Take it out."""
+        """Remove the pod."""
         snapshot.columns.owned(self.name)[row] -= len(pod.spec.node_selector)
 
     def came_to_view(self, pod: Pod, view: NodeView) -> None:
@@ -58,7 +58,7 @@ class Seats(FilterPlugin[int], PodColumnsPlugin):
         view.change_owned(self.name, len(pod.spec.node_selector))
 
     def went_from_view(self, pod: Pod, view: NodeView) -> None:
-        """Take it out in a dry run."""
+        """Remove the pod in a dry run."""
         view.change_owned(self.name, -len(pod.spec.node_selector))
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:  # noqa: ARG002 - unused
@@ -182,7 +182,7 @@ class Changes(RuleBasedStateMachine):
 
     @invariant()
     def verdicts_are_those_of_a_cluster_built_anew(self) -> None:
-        """Compare every verdict about two shapes; the others fall behind until their turn."""
+        """Compare every verdict about two shapes; caches of other shapes become stale meanwhile."""
         fresh = Snapshot()
         for node in self.nodes.values():
             fresh.set_node(node)

@@ -1,4 +1,4 @@
-"""The kernels of the scores by usage say what their plain twins say."""
+"""The kernels of scores by usage agree with their plain twins."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Verdicts of the volume plugins, kept while the cluster changes, equal those of a fresh look."""
+"""Cached verdicts of the volume plugins equal recomputed ones while the cluster changes."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class World:
 
 
 def told(verdicts: NodeVerdicts) -> object:
-    """Return what two looks at one cluster must agree on."""
+    """Return the verdicts that must be equal."""
     return (verdicts.feasible, dict(verdicts.refusals), verdicts.skipped_filters)
 
 

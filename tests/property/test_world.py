@@ -40,7 +40,7 @@ class RandomScheduler:
         self.cluster = Cluster()
 
     def send_round(self, round_: scheduler_pb2.Round, window: object = ()) -> None:  # noqa: ARG002
-        """Take a message."""
+        """Handle a message."""
         self._told.append(round_)
 
     def receive_outcomes(self) -> scheduler_pb2.RoundOutcomes:
@@ -107,7 +107,7 @@ class Watch:
         check_budgets(self._cluster)
 
     def outcomes(self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes) -> None:
-        """Ignore what was decided."""
+        """Ignore a decision."""
 
     def _check_version(self, event: scheduler_pb2.Event) -> None:
         """Check that each object's version counts its changes."""

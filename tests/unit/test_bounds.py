@@ -1,4 +1,4 @@
-"""What exceeds a bound is refused with its place, the bound and the option that raises it."""
+"""Input beyond a bound is refused with its place, the bound and the option that raises it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CEL expressions over a device: values, defaults of domains, and what is refused."""
+"""CEL expressions over a device: values, default domains, and refusals."""
 
 from __future__ import annotations
 

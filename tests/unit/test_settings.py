@@ -1,4 +1,4 @@
-"""The settings of a replay, and what a manifest keeps of them."""
+"""The settings of a replay, and the settings that a manifest stores."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ class Kept:
 
 
 class Keeper:
-    """What a class keeps that is not made of its fields."""
+    """State of a class that is not in its declared fields."""
 
     kept: dict[str, int]
 
@@ -197,7 +197,7 @@ _ANNOUNCED = b"\xdd\x7f\xff\xff\xff" * 20_000
     ],
 )
 def test_a_value_of_a_wrong_type_is_refused(kind: Any, data: bytes, problem: str) -> None:
-    """Before anything is made of it; the text says where it stands."""
+    """Before an object is created; the message has the path."""
     with pytest.raises(UnreadableStateError, match=problem):
         load(kind, data)
 

@@ -1,4 +1,4 @@
-"""What is set for gRPC."""
+"""The environment variables that are set for gRPC."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def written(folder: Path) -> set[str]:
 
 
 def test_examples_are_written_and_listed(tmp_path: Path) -> None:
-    """Without what using them in place leaves behind."""
+    """Without generated files from using the examples in place."""
     folder = tmp_path / "new" / "examples"
     done = CliRunner().invoke(examples, ["-o", str(folder)], catch_exceptions=False)
     files = written(folder)
@@ -35,7 +35,7 @@ def test_examples_are_written_and_listed(tmp_path: Path) -> None:
 
 
 def test_protos_are_written_with_their_image(tmp_path: Path) -> None:
-    """All that a generator needs, file by file what the contract is."""
+    """All files that a generator needs, equal to the contract."""
     CliRunner().invoke(protos, ["-o", str(tmp_path)], catch_exceptions=False)
     files = written(tmp_path)
     assert files == written(ROOT / "protos")

@@ -1,4 +1,4 @@
-"""`reprieve models`, and what --model refuses."""
+"""`reprieve models`, and refusals of --model."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_every_model_is_explained_in_the_documents() -> None:
 
 
 def test_an_unknown_model_is_refused_before_anything_is_started(tmp_path: Path) -> None:
-    """And says which there are."""
+    """The message lists the models."""
     trace = tmp_path / "t.yaml"
     trace.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: 'n'}\n", encoding="utf-8")
     refused = CliRunner().invoke(replay_command, [str(trace), "--model", "none=1s"])

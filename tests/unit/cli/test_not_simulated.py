@@ -1,4 +1,4 @@
-"""A replay notes what it does not simulate, as `validate` warns of it."""
+"""A replay notes fields that it does not simulate, as `validate` warns about them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.unit.world.builders import (
 
 
 def ask(spec: PodSpec) -> None:
-    """Ask for what is not simulated."""
+    """Set fields that are not simulated."""
     spec.resource_claims.add(name="gpu")
 
 

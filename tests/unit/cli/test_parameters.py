@@ -30,7 +30,7 @@ def test_a_broken_priority_is_refused(text: str) -> None:
 
 @pytest.mark.parametrize("suffix", SUFFIXES)
 def test_a_trace_is_written_under_its_endings(tmp_path: Path, suffix: str) -> None:
-    """All that the writer knows."""
+    """All suffixes that the writer supports."""
     assert TRACE_FILE.convert(tmp_path / f"x{suffix}", None, None) == tmp_path / f"x{suffix}"
 
 

@@ -1,4 +1,4 @@
-"""`reprieve query` and `report`: outputs, files, and what is refused."""
+"""`reprieve query` and `report`: outputs, files and refusals."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def test_a_query_prints_json(run: str) -> None:
 
 
 def test_a_query_prints_csv(run: str) -> None:
-    """With a header; what is absent is empty, and a mapping is JSON."""
+    """With a header; NULL is empty, and a mapping is JSON."""
     sql = "SELECT name, node_name, requests FROM pods WHERE name = 'late'"
     text = _invoke(query_command, run, sql, "-o", "csv").stdout
     header, row = csv.reader(text.splitlines())

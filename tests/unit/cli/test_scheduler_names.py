@@ -24,7 +24,7 @@ from tests.unit.importers.builders import kinds, line, make_pod
     ],
 )
 def test_each_profile_has_a_name(text: str, names: tuple[str, ...]) -> None:
-    """A file that says nothing, or that the scheduler will refuse, names the default."""
+    """For a file without names, or an invalid one, the default is used."""
     assert ReplaySettings(kube_scheduler_configuration=text).scheduler_names == names
 
 

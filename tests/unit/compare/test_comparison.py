@@ -1,4 +1,4 @@
-"""What the judge receives before each decision, and how its answers are used."""
+"""The state that the evaluator receives before each decision, and the use of its evaluations."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class FakeJudge:
         return self.answer(pod.name, frozenset(self.bound))
 
     def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
-        """Answer in a cluster of its own."""
+        """Evaluate in the given cluster."""
         del at_ns
         bound = {each.pod.metadata.uid for each in cluster.objects if each.HasField("pod")}
         return self.answer(cluster.pod.metadata.name, frozenset(bound))
@@ -210,7 +210,7 @@ FAILED = "0/2 nodes are available: 2 Insufficient cpu, 2 Insufficient memory."
 
 
 def test_a_pods_end_on_one_node_that_was_not_seen_yet_explains_a_failure(tmp_path: Path) -> None:
-    """Although the scheduler had seen the pod that it failed, which came after that end."""
+    """Even if the scheduler had seen the failed pod, which was created after that end."""
     recorded = crowded(
         tmp_path,
         line(4, "DELETED", pod("old", 6, node="n")),
@@ -271,7 +271,7 @@ def test_ends_on_several_nodes_are_not_taken_together(tmp_path: Path) -> None:
 def test_a_pod_that_began_to_end_unseen_on_the_node_explains_other_victims_there(
     tmp_path: Path, on: str, outcome: FindingOutcome
 ) -> None:
-    """Of another node no end is looked for: the victims are of this one."""
+    """Ends on other nodes are not considered, because the victims are on this node."""
     ending = "old" if on == "n" else "other"
     recorded = crowded(
         tmp_path,
@@ -328,7 +328,7 @@ def test_a_preemption_agrees_with_the_same_victims_only(tmp_path: Path) -> None:
 
 
 def test_a_report_lists_findings_that_differ_or_have_an_explanation(tmp_path: Path) -> None:
-    """What agrees of itself is counted only."""
+    """Decisions that agree without an explanation are only counted."""
     report = ComparisonReport(rules="v1.34", kubernetes_version="v1.34.1", order="x", notes=[])
     report.add(findings(two_bound(tmp_path), lambda _name, _bound: best("m")))
     assert report.outcomes[DecisionKind.BIND, FindingOutcome.AGREES] == 1

@@ -1,4 +1,4 @@
-"""Recorded evictions by kubelets: which are right, which cannot be, and which nobody can tell."""
+"""Recorded evictions by kubelets: right ones, impossible ones, and undecidable ones."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_an_eviction_that_depends_on_other_pods_usage_lacks_data(message: str, r
 
 
 def test_process_ids_are_ranked_by_priority_first() -> None:
-    """So that a pod of lower priority would have gone before it."""
+    """So a pod of lower priority would have been evicted first."""
     found = compare_eviction(made("p", 5), [made("lower", 1)], PIDS)
     assert (found.verdict.match, found.explanation) == (Match.DIFFERS, None)
     assert "default/lower first" in found.verdict.got

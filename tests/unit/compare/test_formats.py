@@ -1,4 +1,4 @@
-"""What a trace's format keeps that decisions can be held to."""
+"""The outcomes in a trace's format with which decisions can be compared."""
 
 from __future__ import annotations
 

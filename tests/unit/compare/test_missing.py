@@ -1,4 +1,4 @@
-"""What is not in the recording, or not served, and explains a difference."""
+"""Missing objects and unsupported plugins that explain a difference."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_budgets_that_were_not_recorded_are_sought() -> None:
 
 
 def test_no_budget_makes_victims_of_a_node_without_them() -> None:
-    """The search ends where nobody is left to protect."""
+    """The search ends when there is no victim left to protect."""
     decision = _decision(DecisionKind.PREEMPTION, "elsewhere", ("default/x",))
     assert MissingDataExplainer(Picky(), frozenset()).explain(decision, _cluster()) is None
 

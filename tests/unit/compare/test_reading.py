@@ -1,4 +1,4 @@
-"""Which decisions a recording shows, where they stand, and whose victims were whose."""
+"""Decisions inferred from a recording, their positions, and the victims of each preemption."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_binding_a_refusal_and_a_preemption_are_decisions(tmp_path: Path) -> N
 
 
 def test_a_gated_pod_and_one_of_another_scheduler_are_not_decided_about(tmp_path: Path) -> None:
-    """The scheduler never tried the first, and is not asked about the second."""
+    """The scheduler never tried the first pod, and the second belongs to another scheduler."""
     gated = pod("gated", 2, conditions=[("PodScheduled", "False", "SchedulingGated")])
     other = pod("other", 3)
     other["spec"]["schedulerName"] = "other"
@@ -55,7 +55,7 @@ def test_a_gated_pod_and_one_of_another_scheduler_are_not_decided_about(tmp_path
 def test_an_attempt_that_says_nothing_of_preemption_and_stays_nominated_preempted_again(
     tmp_path: Path,
 ) -> None:
-    """Its nomination does not change, so that the message alone tells."""
+    """Its nomination does not change; only the message shows it."""
     nominated = {"nominatedNodeName": "n"}
     found = recording(
         tmp_path,

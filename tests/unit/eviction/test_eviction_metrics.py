@@ -1,4 +1,4 @@
-"""The kubelet's metrics: what counts, under which label."""
+"""The kubelet's metrics of eviction, and their labels."""
 
 from __future__ import annotations
 
@@ -91,5 +91,5 @@ def test_a_collection_that_frees_enough_counts_nothing() -> None:
 
 
 def test_a_threshold_that_finds_no_pods_has_no_age() -> None:
-    """Nobody is ranked."""
+    """There is no ranking."""
     assert metrics(MEMORY, step(10, available_gi=0)) == {}

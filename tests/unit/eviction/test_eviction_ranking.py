@@ -1,4 +1,4 @@
-"""Which pod goes first."""
+"""The order of eviction."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ def test_a_pod_without_statistics_is_left_alone() -> None:
 
 
 def test_only_limited_pods_that_are_not_critical_may_be_evicted() -> None:
-    """Whatever they use."""
+    """Whatever their usage is."""
     assert may_be_evicted(_pod("1Gi"))
     assert may_be_evicted(_pod(size_limit="1Gi"))
     assert not may_be_evicted(_pod())

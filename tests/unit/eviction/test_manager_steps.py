@@ -124,7 +124,7 @@ def test_relief_during_the_grace_period_restarts_it() -> None:
 
 
 def test_a_condition_outlasts_its_last_observation_by_less_than_the_period() -> None:
-    """At exactly the transition period it is gone."""
+    """Exactly at the end of the transition period, the condition is false."""
     manager = Manager(HARD)
     _step(manager, 0, _memory(0.5))
     assert _step(manager, 299, _memory(2)).conditions_held == (ConditionType.MEMORY_PRESSURE,)

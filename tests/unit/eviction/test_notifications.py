@@ -42,7 +42,7 @@ def asked(manager: Manager, at_s: int, summary: NodeSummary | None) -> dict[Sign
 
 
 def test_each_threshold_on_memory_requests_its_own_notification() -> None:
-    """Hard, soft and allocatable ones, in their order; disks have no such thing."""
+    """Hard, soft and allocatable thresholds, in order; disks have no notifications."""
     assert asked(Manager(ASKED), 0, memory(10, allocatable=True)) == {
         Signal.MEMORY_AVAILABLE: [1, 2],
         Signal.ALLOCATABLE_MEMORY_AVAILABLE: [1],

@@ -28,7 +28,7 @@ def test_without_pressure_every_pod_is_taken() -> None:
 
 
 def test_memory_pressure_refuses_best_effort_pods_alone() -> None:
-    """A pod that requests memory is taken."""
+    """A pod that requests memory is admitted."""
     refused = admit(_pod(), MEMORY)
     assert not refused.admit
     assert (refused.reason, refused.message) == (

@@ -1,4 +1,4 @@
-"""The eviction servicer: what it remembers of pods, refuses and answers, without a network."""
+"""The eviction servicer without a network: remembered pods, refusals and responses."""
 
 from __future__ import annotations
 
@@ -181,7 +181,7 @@ def test_a_refused_step_names_its_field_and_makes_no_node(step: pb.Step, field: 
     ],
 )
 def test_a_refused_configuration_names_its_field(config: ev.EvictionConfig, field: str) -> None:
-    """Whether it comes in fields or in a file."""
+    """Whether the configuration is in fields or in a file."""
     with pytest.raises(FieldError) as caught:
         Caller(config)
     assert caught.value.field == field

@@ -1,4 +1,4 @@
-"""What a pod requests in total."""
+"""The total requests of a pod."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of what a user overrides."""
+"""Tests of overrides."""

@@ -149,7 +149,7 @@ def test_an_override_without_a_target_names_what_exists(key: str, told: str) -> 
 
 
 def test_a_field_that_is_set_twice_is_refused() -> None:
-    """Which of the two would hold is nobody's guess."""
+    """Otherwise it would be unclear which one applies."""
     with pytest.raises(OverrideError, match="set the same field"):
         changed("priorityClass.batch.value=1", "priorityClass.batch.value=2")
 
@@ -206,7 +206,7 @@ def test_cloned_nodes_follow_their_originals_under_new_names() -> None:
 
 
 def test_a_scale_that_changes_nothing_is_refused() -> None:
-    """As is one that leaves nothing, and one that is none."""
+    """A scale that leaves no node, and an invalid text, are refused, too."""
     assert "has no effect: there are already 10 nodes" in refusal(scale="1.0")
     assert "removes all" in refusal(scale="-10")
     assert "write 0.8, 1.5, +10, -10 or =5" in refusal(scale="many")

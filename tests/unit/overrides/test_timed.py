@@ -1,4 +1,4 @@
-"""Changes of a trace's objects from a time on: what exists then is updated, deleted or created."""
+"""Changes of a trace's objects at a later time: objects are updated, deleted or created."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def later(**options: object) -> list[trace_pb2.Record]:
 
 
 def test_a_class_can_change_at_a_later_time() -> None:
-    """Pods that exist keep their priority; those of the class that come later have the new one."""
+    """Existing pods keep their priority; later pods of the class get the new one."""
     (record,) = added(sets=("priorityClass.batch.value=50,at=13ns",))
     assert record.update.priority_class.value == 50
     (pod,) = later(sets=("priorityClass.web.value=70,at=13ns",))
@@ -121,6 +121,6 @@ def test_what_cannot_begin_at_a_time_is_refused(options: dict[str, object], prob
 def test_the_beginning_of_added_overrides_is_found(
     former: dict[str, object], more: dict[str, object], begins_ns: int | None
 ) -> None:
-    """None where they differ by more than what is added at times."""
+    """None if they differ by more than options with a time."""
     overrides = Overrides(**more)  # type: ignore[arg-type] # by name
     assert overrides.added_at_ns(Overrides(**former)) == begins_ns  # type: ignore[arg-type] # the same

@@ -280,7 +280,7 @@ def test_a_toleration_helps_where_a_constraint_honours_taints() -> None:
 
 
 def test_spread_looks_at_nodes_with_all_topology_keys() -> None:
-    """They come, go, change their domain, or their taints."""
+    """Nodes are added, removed, or change their domain or taints."""
     both = replace(ZONED, topology_key=LABEL_HOSTNAME)
     pod = waiting(PodSpec(topology_spread_constraints=(ZONED, both)))
     bare = Node(name="n", labels={LABEL_ZONE: "a"})
@@ -478,7 +478,7 @@ def test_a_claim_must_be_the_pods(plugin: str, made: bool) -> None:
 
 
 def test_volume_restrictions_look_for_a_shared_disk_or_claim() -> None:
-    """Of a pod in the same namespace that has gone."""
+    """For a deleted pod of the same namespace."""
     writer, reader = GcePersistentDisk(pd_name="d"), GcePersistentDisk(pd_name="d", read_only=True)
     disk = AwsElasticBlockStore(volume_id="v", read_only=True)
     claim = ClaimSource(claim_name="data")
@@ -514,7 +514,7 @@ def test_volume_limits_look_for_a_slot() -> None:
 
 
 def test_volume_binding_looks_at_classes_nodes_drivers_and_capacities() -> None:
-    """What is new always queues; a change must be one that can help."""
+    """New objects always queue the pod; a change queues it only if it can help."""
     pod, plugin = waiting(mounting(CsiSource(driver="d"))), "VolumeBinding"
     storage_class = StorageClass(name="c")
     zoned = replace(storage_class, allowed_topologies=((TopologyRequirement(key="z"),),))

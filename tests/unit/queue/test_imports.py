@@ -1,4 +1,4 @@
-"""The queue's process imports what plugins state about events, and no kernels."""
+"""The queue's process imports the plugins' events and hints, but no kernels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The composed queue: cycles, moves, updates, and what it answers."""
+"""The composed queue: cycles, moves, updates and results."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_an_update_of_priority_reorders_the_active_pods() -> None:
 def test_an_update_in_flight_queues_a_second_copy_and_the_first_is_refused(
     mode: QueueVersion, text: str
 ) -> None:
-    """The refused copy is gone, and its pop is over."""
+    """The refused copy is dropped, and its pop has ended."""
     queue = make_queue(make_queued_pod("a"), mode=mode)
     first = pop(queue)
     queue.update(make_queued_pod("a"), make_queued_pod("a", version=2), now_ns=1)

@@ -151,7 +151,7 @@ def test_sort_keys_are_compared_bytewise() -> None:
 def test_a_batch_above_a_limit_is_refused_before_anything_is_done(
     adds: int, heads: int, limit: str
 ) -> None:
-    """The refusal names what there is too much of."""
+    """The refusal names the limit."""
     harness = Harness()
     operations = [add(str(number)) for number in range(adds)]
     with pytest.raises(LimitError, match=limit) as error:
@@ -254,7 +254,7 @@ def test_a_move_keeps_the_time_of_the_failure_and_a_watch_shows_when_the_backoff
 
 
 def test_a_pod_that_is_not_next_ends_the_operation_with_the_number_applied() -> None:
-    """What went before stays done, at its time; nothing after it is applied."""
+    """Earlier pods stay applied, at their time; nothing after it is applied."""
     harness = Harness(rules="v1.34")
     answer = harness.send(
         add("a"), add("b"), failing("a", "c", "b"), add("d", at_ns=seconds(1)), heads=3

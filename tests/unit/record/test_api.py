@@ -1,4 +1,4 @@
-"""Who is asked and who asks: TLS, certificates, tokens, exec plugins, proxies."""
+"""Connections to an API server: TLS, certificates, tokens, exec plugins, proxies."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ def test_waits_double_up_to_the_limit_as_client_go_has_it() -> None:
 
 
 def test_chance_adds_up_to_the_wait_itself() -> None:
-    """Jitter 1.0: all clients of a server that comes back do not ask at once."""
+    """Jitter 1.0: clients of a server that restarts do not send requests at the same moment."""
     clock = Clock()
     found = waits(Backoff(clock=clock, chance=lambda: 0.5), clock, 0.0, 2)
     assert found == pytest.approx([1.2, 2.4])

@@ -90,7 +90,7 @@ def record(folder: Path, url: str, *options: str) -> Result:
 
 
 def problem(result: Result) -> ExitError:
-    """Return what ended a command."""
+    """Return the error that ended a command."""
     assert isinstance(result.exception, ExitError), result.output
     return result.exception
 

@@ -242,7 +242,7 @@ def test_an_end_that_no_list_shows_is_named_with_the_time_since_when_it_is_missi
 
 
 def test_a_list_at_the_end_closes_the_gap_of_each_watch(tmp_path: Path) -> None:
-    """Nothing is missing; changes that the watch did not deliver are late, in a gap with its start."""
+    """Nothing is missing; changes that the watch did not deliver are late, within a gap."""
     resources = [LiveResource(kind, watch, "") for kind, watch in zip(KINDS, WATCHES, strict=True)]
     # Every list is answered, so that closing does not take that long.
     outcome = recorded(tmp_path / "f", resources, end_s=30.0)

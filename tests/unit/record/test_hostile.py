@@ -1,4 +1,4 @@
-"""API servers that flood, stall, lie and repeat secrets: what a recording of them costs."""
+"""API servers that flood, stall, lie and repeat secrets: a recording stays within its bounds."""
 
 from __future__ import annotations
 
@@ -508,7 +508,7 @@ def test_one_bad_kubelet_does_not_cost_the_usage_of_others(tmp_path: Path, body:
 
 
 def test_a_kubelet_that_fails_is_asked_less_often() -> None:
-    """While the others are queried for every sample."""
+    """While other kubelets are queried for every sample."""
     good: Raw = {"node": {"memory": {"workingSetBytes": 5 * MIB}}}
     with ApiServerDouble({}, answers={SUMMARY: good}) as server:
         usage = KubeletUsage(ApiServer(access(server), time.time_ns))

@@ -23,7 +23,7 @@ def redacted(raw: Raw) -> Any:
 
 
 def test_equal_texts_become_equal_hashes_and_other_keys_give_others() -> None:
-    """Within a trace a hash stands for one text; without the key nobody can try texts out."""
+    """Within a trace, a hash stands for one text; without the key, texts cannot be guessed."""
     assert REDACTOR.text("web") == Redactor(b"a key").text("web") != REDACTOR.text("api")
     assert REDACTOR.text("web") != Redactor(b"another").text("web")
     assert "web" not in REDACTOR.text("web")

@@ -1,4 +1,4 @@
-"""Usage from kubelets, metrics.k8s.io and Prometheus, and what it becomes in a trace."""
+"""Usage from kubelets, metrics.k8s.io and Prometheus, and usage profiles in a trace."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tests of what a replay leaves behind and shows."""
+"""Tests of a run's files and of commands that show them."""

@@ -119,7 +119,7 @@ def test_a_nodes_condition_has_the_kubelets_message(type_: str, status: str, rea
 
 
 def test_a_created_pod_gives_a_controllers_event() -> None:
-    """A StatefulSet in its own words."""
+    """The message of a StatefulSet has another wording."""
     decision = messages.decision("web-0")
     decision.observed.created.owner.kind, decision.observed.created.owner.name = (
         "StatefulSet",

@@ -1,4 +1,4 @@
-"""What the span of an exchange with the eviction service shows."""
+"""The attributes of a span of an exchange with the eviction service."""
 
 from __future__ import annotations
 

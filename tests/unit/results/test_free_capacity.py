@@ -1,4 +1,4 @@
-"""Why waiting pods cannot use what is free."""
+"""Why waiting pods cannot use free capacity."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _spec(cpu: int = 1000, **of: object) -> PodSpec:
 
 
 def _free(spec: PodSpec, used: int = 0, **of: object) -> dict[str, int]:
-    """Return what is free of a node's four cores, by why one waiting pod cannot have it."""
+    """Return the free capacity of a node with four cores, by the reason for one waiting pod."""
     node = Node(name="n", allocatable={"cpu": 4000, "pods": 10}, **of)  # type: ignore[arg-type] # fields of one test
     state = NodeUse(node=node, requested={"cpu": used, "pods": 1})
     found = free_capacity([state], Counter([spec]), {spec: pod_requests(spec)})

@@ -25,7 +25,7 @@ def test_a_warning_estimates_the_size_at_the_runs_end() -> None:
 
 
 def test_without_an_end_the_estimate_is_for_a_minute() -> None:
-    """And spans are not blamed for what is not theirs."""
+    """There is no advice about spans if they are a small part."""
     text = warning(4 * _GB, _GB, (0, 0), 2 * MINUTE_NS, None)
     assert text == (
         "the run's files have 4.0 GB, 1.0 GB of which are spans; about 2.0 GB more for each "

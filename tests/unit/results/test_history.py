@@ -45,7 +45,7 @@ def test_a_patch_changes_only_what_it_holds() -> None:
 
 
 def test_a_status_is_replaced_as_a_whole() -> None:
-    """What the new one does not say is not so any more."""
+    """Fields that the new version does not set are absent."""
     pod = messages.pod_message("a")
     pod.status.nominated_node_name = "n"
     status = pod_pb2.PodStatus(phase="Pending")
@@ -61,7 +61,7 @@ def test_a_requested_deletion_sets_the_timestamp() -> None:
 
 
 def test_changes_come_in_order_with_their_verbs() -> None:
-    """As a watch tells them, the last state with the deletion."""
+    """As in a watch; a deletion has the last state."""
     changes = _changes_of(
         messages.added(messages.pod_message("a")),
         messages.patched("a", 5, node_name="n"),

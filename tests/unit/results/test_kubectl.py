@@ -180,7 +180,7 @@ def test_a_node_shows_readiness_roles_and_pressure() -> None:
     ],
 )
 def test_ages_are_printed_as_in_kubectl(seconds: int, shown: str) -> None:
-    """Two units while that tells something, one from then on."""
+    """Two units for short durations, one for longer ones."""
     assert durations.age(seconds * 10**9) == shown
 
 

@@ -161,7 +161,7 @@ def test_a_lock_file_that_was_removed_under_a_waiting_run_is_not_taken(tmp_path:
 
 @pytest.mark.parametrize("text", [b"", b"{", b"[]", b'{"pid": "x"}'])
 def test_a_lock_file_of_any_content_can_be_read(tmp_path: Path, text: bytes) -> None:
-    """It says nothing then."""
+    """No process is named then."""
     (tmp_path / LOCK).write_bytes(text)
     assert read_holder(tmp_path) is not None
     assert not is_held(tmp_path)

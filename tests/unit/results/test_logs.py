@@ -144,7 +144,7 @@ def test_every_kind_of_entry_is_written_as_protobuf_writes_it(case: str, tmp_pat
 
 
 def test_a_line_that_is_not_a_decision_is_named(tmp_path: Path) -> None:
-    """The error tells file and line."""
+    """The error has the file and the line."""
     path = tmp_path / "decisions.jsonl"
     path.write_bytes(line(messages.started("a")) + orjson.dumps({"odd": 1}))
     with pytest.raises(RunError, match="line 2"):

@@ -110,7 +110,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def test_a_deployments_status_follows_from_the_pods_of_the_moment(run: RunDirectory) -> None:
-    """And its ReplicaSet is the whole one, not what the scheduler received of it."""
+    """The ReplicaSet is shown in full, not as the scheduler received it."""
     assert _printed(run, "deploy,rs", offset_ns=0) == (
         "NAME                  READY   UP-TO-DATE   AVAILABLE   AGE\n"
         "deployment.apps/web   1/2     2            1           0s\n"
@@ -137,7 +137,7 @@ def test_a_watch_shows_an_owner_when_its_status_changes(run: RunDirectory) -> No
 
 
 def test_a_run_of_an_older_version_without_objects_is_refused(tmp_path: Path) -> None:
-    """Rather than showing what the scheduler received of them."""
+    """Instead of showing the partial objects that the scheduler received."""
     run = _run(tmp_path, [messages.round_of(_event(_replica_set(2)))])
     with pytest.raises(RunError, match="a version that recorded no ReplicaSets; replay its trace"):
         _printed(run, "rs")
@@ -145,7 +145,7 @@ def test_a_run_of_an_older_version_without_objects_is_refused(tmp_path: Path) ->
 
 
 def test_a_jobs_completions_include_deleted_pods(tmp_path: Path) -> None:
-    """A running one counts pods that are gone; a finished one has its recorded figures."""
+    """A running Job counts removed pods, too; a finished one has its recorded counts."""
     job = make_job("work", completions=2)
     ended = pod_pb2.PodStatus(phase="Succeeded")
     rounds = [

@@ -1,4 +1,4 @@
-"""The user's key, and what it has signed."""
+"""The user's key, and signatures with it."""
 
 from __future__ import annotations
 

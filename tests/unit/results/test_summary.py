@@ -99,7 +99,7 @@ def test_a_batch_is_an_exchange_that_brought_pods(summary: Summary) -> None:
 
 
 def test_victims_are_counted_by_both_priorities(summary: Summary) -> None:
-    """Who may displace whom is what a priority is for."""
+    """Preemptions are counted by the priorities of preemptor and victim."""
     (pair,) = summary.decided.displacements
     assert (pair.priority, pair.victim_priority, pair.victims) == (0, 0, 7)
 

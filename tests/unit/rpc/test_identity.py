@@ -1,4 +1,4 @@
-"""Who calls, and what the caller may do: names, tokens, rights, and the table of methods."""
+"""Identities and rights of callers: names, tokens, and the table of methods."""
 
 from __future__ import annotations
 

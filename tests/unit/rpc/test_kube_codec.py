@@ -1,4 +1,4 @@
-"""Messages become the values that the cores read; what has no meaning is refused."""
+"""Messages are decoded to the cores' values; invalid fields are refused."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Storage objects, services and controllers become values; what has no meaning is refused."""
+"""Storage objects, services and controllers are decoded; invalid fields are refused."""
 
 from __future__ import annotations
 

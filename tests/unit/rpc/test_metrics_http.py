@@ -33,7 +33,7 @@ def test_a_scrape_is_answered_and_nothing_else(
 
 
 async def asked(request_bytes: bytes) -> bytes:
-    """Serve once and return what a client reads."""
+    """Serve one request and return the response."""
     server = await serve_metrics("127.0.0.1:0", lambda: [gauge("up", "", (), {(): 1})])
     port = server.sockets[0].getsockname()[1]
     reader, writer = await asyncio.open_connection("127.0.0.1", port)

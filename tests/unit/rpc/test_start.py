@@ -1,4 +1,4 @@
-"""What keeps a service from starting: one line of error, an exit code, and no traceback."""
+"""Errors at the start of a service: one line, an exit code, and no traceback."""
 
 from __future__ import annotations
 

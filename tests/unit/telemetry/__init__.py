@@ -1,1 +1,1 @@
-"""Tests of spans: which are kept, and where they go."""
+"""Tests of spans: sampling and sinks."""

@@ -32,7 +32,7 @@ def test_all_keeps_every_pod_and_off_none() -> None:
 
 
 def test_a_share_keeps_about_so_many_and_the_same_ones_again() -> None:
-    """Who is kept follows from seed and UID; a larger share keeps them too."""
+    """The sampled pods depend on seed and UID; a larger share includes them."""
     names = [f"uid-{number}" for number in range(5000)]
     few = {name for name in names if Sampling(0.1).pick(1, name)}
     assert 400 < len(few) < 600

@@ -29,7 +29,7 @@ def test_the_same_seed_gives_the_same_trace(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pods", [1, 7, 200])
 def test_replicas_and_bare_pods_add_up_to_the_requested_number(pods: int) -> None:
-    """However few."""
+    """Even for small numbers."""
     records = list(generate(GenerateOptions(nodes=2, pods=pods, deployments=5, budgets=3)))
     bare = sum(record.HasField("pod_create") for record in records)
     replicas = sum(

@@ -75,7 +75,7 @@ def test_what_was_written_is_read_again(tmp_path: Path, suffix: str, records: li
 
 
 def test_the_form_is_detected_by_content(tmp_path: Path) -> None:
-    """A name that lies does not matter."""
+    """The content decides, not the suffix of the name."""
     records = [make_header(), make_marker(5, 2)]
     for suffix in SUFFIXES:
         written = tmp_path / f"t{suffix}"
