@@ -177,10 +177,11 @@ def _print_report(report: ContractReport) -> None:
     table = TableWriter(("LEVEL", "RULE", "CHECK", "RESULT"), write)
     first_checks: dict[str, str] = {}
     rows = []
-    for it in report.results:
-        first = first_checks.setdefault(it.why, it.check)
-        why = it.why if first == it.check else f"for the reason of {first!r}"
-        rows.append((str(it.level), it.rule, it.check, _result(it, _one_line(why))))
+    for result in report.results:
+        first = first_checks.setdefault(result.why, result.check)
+        why = result.why if first == result.check else f"for the reason of {first!r}"
+        shown = _result(result, _one_line(why))
+        rows.append((str(result.level), result.rule, result.check, shown))
     table.rows(rows)
     if any(why != _one_line(why) for why in first_checks):
         echo("", "Reasons are shortened here; -o json has them whole")
@@ -192,7 +193,7 @@ def _result(check: CheckResult, why: str) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Return a text shortened to the length of a table's cell."""
+    """Return the first line of a text, shortened to the length of a table's cell."""
     line = text.partition("\n")[0].strip()
     return text if line == text and len(line) <= _WHY_LENGTH else f"{line[:_WHY_LENGTH]} ..."
 

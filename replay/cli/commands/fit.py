@@ -104,7 +104,9 @@ def command(
         release = parse_apply(f"{manifests},copies=1")
     pods = CopiedPods(
         pods=[
-            each.message.pod for each in release.manifests.values() if each.message.HasField("pod")
+            manifest.message.pod
+            for manifest in release.manifests.values()
+            if manifest.message.HasField("pod")
         ]
     )
     for pod, (_, name) in zip(pods.pods, release.copied, strict=True):

@@ -161,7 +161,7 @@ class Population:
 
     Waits exclude the time with a scheduling gate. waited_ns: the wait before each binding.
     still_waiting_s: the wait so far of each pod that waits for a node at the end. waits_so_far_ns:
-    both of these, and the waits of pods that were removed without having had a node.
+    both of these, and the waits that ended without a binding.
 
     work_lost_s: how long preempted pods had run. allocatable: resources of the nodes; allocated:
     requests of the pods on them; cpu in thousandths. occupancy: requested resources over time.
