@@ -131,6 +131,10 @@ class PreEnqueuePlugin(Plugin, ABC):
 
     gate_kinds: ClassVar[frozenset[str]] = frozenset()
 
+    def gate_reads(self, pod: Pod, name: str) -> bool:  # noqa: ARG002 - any object of the kinds
+        """Return whether the answer may follow from the object of `gate_kinds` of that name."""
+        return True
+
     @abstractmethod
     def pre_enqueue(self, pod: Pod) -> Status | None:
         """Return why the pod must wait outside, None where it need not."""

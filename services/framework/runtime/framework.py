@@ -148,6 +148,10 @@ class Framework:
         """The kinds of the objects that gates read."""
         return frozenset[str]().union(*(gate.gate_kinds for gate in self._gates))
 
+    def gates_read(self, pod: Pod, kind: str, name: str) -> bool:
+        """Return whether a pod's gate may follow from an object of its namespace."""
+        return any(kind in gate.gate_kinds and gate.gate_reads(pod, name) for gate in self._gates)
+
     def sort_key(self, pod: Pod) -> bytes:
         """Return a pod's key in activeQ, the smallest first; empty: by priority."""
         return self._sorts[0].sort_key(pod) if self._sorts else b""

@@ -167,6 +167,11 @@ class DynamicResources(
             return Status(code=code, plugin=self.name, reasons=(str(error),))
         return None
 
+    def gate_reads(self, pod: Pod, name: str) -> bool:
+        """Return whether the pod names a claim; one that it does not name changes nothing."""
+        named = (claim.claim_name for claim in pod.spec.device_claims)
+        return name in named or any(made == name for _, made in pod.claim_names)
+
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the key of the verdicts about the pod's claims, None without claims."""
         return self._key(pod, snapshot)[0] if self._has_claims(pod, snapshot) else None

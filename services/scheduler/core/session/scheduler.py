@@ -24,6 +24,7 @@ from services.framework.preemption.rules import (
 )
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.catalog import CatalogObject
+from services.framework.snapshot.devices import DEVICE_KINDS
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.waiting_pods import WaitingPod, WaitingPods
 from services.kube.node import Node
@@ -180,18 +181,18 @@ class Scheduler:
         kind = value.kind.value if isinstance(value, Controller) else type(value).__name__
         namespace = getattr(value, "namespace", "")
         old = self.snapshot.catalog.held(kind, namespace, value.name)
-        gates = self._gates(kind, namespace)
+        gates = self._gates(kind, namespace, value.name)
         self.snapshot.catalog.put(value)
-        self._put_all_pending()
+        self._put_all_pending(kind)
         steps = self._after_gates(gates)
         return [*steps, *on_object(old, value, self._queue.catalog_events)]
 
     def remove_object(self, kind: str, namespace: str, name: str) -> list[QueueStep]:
         """Remove a deleted object of another kind; an unknown one is ignored."""
         old = self.snapshot.catalog.held(kind, namespace, name)
-        gates = self._gates(kind, namespace)
+        gates = self._gates(kind, namespace, name)
         self.snapshot.catalog.remove(kind, namespace, name)
-        self._put_all_pending()
+        self._put_all_pending(kind)
         steps = self._after_gates(gates)
         if old is not None:
             steps += on_object(old, None, self._queue.catalog_events)
@@ -492,9 +493,12 @@ class Scheduler:
         """Return whether the queue has the pod, or a decision about it that may return it."""
         return not pod.node_name and not pod.is_terminal and self.serves(pod)
 
-    def _put_all_pending(self) -> None:
-        """Put all pending pods again: their plugins may read objects such as a Service."""
-        for uid in self._pending.uids():
+    def _put_all_pending(self, kind: str) -> None:
+        """Put all pending pods again: their plugins may read objects such as a Service.
+
+        No plugin that reads beyond single nodes reads devices or claims.
+        """
+        for uid in () if kind in DEVICE_KINDS else self._pending.uids():
             self._put_pending(self.pods[uid])
 
     def _binding_refused(self, decision: Decision) -> list[QueueStep]:
@@ -530,12 +534,17 @@ class Scheduler:
         if after.activate and self._queue.has_activate:
             yield Activate(uid)
 
-    def _gates(self, kind: str, namespace: str) -> list[tuple[Pod, str]]:
+    def _gates(self, kind: str, namespace: str, name: str) -> list[tuple[Pod, str]]:
         """Return the waiting pods whose gates an object may change, with the gates."""
         if kind not in self._gate_kinds:
             return []
         pods = (self.pods[uid] for uid in self._pending.uids())
-        return [(pod, self._gate_of(pod)) for pod in pods if pod.namespace == namespace]
+        return [
+            (pod, self._gate_of(pod))
+            for pod in pods
+            if pod.namespace == namespace
+            and self._cycles[pod.spec.scheduler_name].framework.gates_read(pod, kind, name)
+        ]
 
     def _after_gates(self, before: Iterable[tuple[Pod, str]]) -> list[QueueStep]:
         """Return the steps for the pods whose gate has changed from `before`."""
