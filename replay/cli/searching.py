@@ -224,12 +224,11 @@ def conducted(
             for one in searched(search, runs, options.budget, trying):
                 tried[one.point] = one
                 saw(one)
-        except ExitError:
-            if not tried and runs.folder.is_dir() and not any(runs.folder.iterdir()):
-                runs.folder.rmdir()  # Nothing was run: what was asked is refused.
-            raise
         except SearchError as error:
             raise ExitError(FAILED, f"{error}\nthe runs so far are in {runs.folder}") from error
+        finally:
+            if not tried and runs.folder.is_dir() and not any(runs.folder.iterdir()):
+                runs.folder.rmdir()  # What is asked is refused: nothing was run.
     if not tried:
         raise RunError("the budget is less than a single value needs; nothing was tried")
     runs.refuse_unmatched()

@@ -188,8 +188,8 @@ class SearchRuns:
             chosen = list(zip(self.knobs, point, strict=True))
             place = tuple((knob.axis, knob.values[position]) for knob, position in chosen)
             added = [text for knob, position in chosen for text in knob.arguments(position)]
-            cells = self._seeded(place, (*self.arguments, *added))
-            self._points[point] = list(map(self.place, cells))
+            cell = SweepCell(place=place, arguments=(*self.arguments, *added))
+            self._points[point] = self._seeded(place, self.place(cell).arguments)
         return self._points[point]
 
     def _baselines(self) -> list[SweepCell]:

@@ -177,6 +177,13 @@ def test_nobody_is_displaced_by_default_and_whom_they_displace_is_counted(tmp_pa
     assert fit["nodes"] == {"general-4": 3, "general-1": 1, "general-3": 1}
 
 
+def test_each_seed_must_fit_the_pods(tmp_path: Path) -> None:
+    """A number is a replay for each; they are of one size here."""
+    answer = of_bakery(tmp_path, "--seeds", "2")
+    assert answer["fit"]["copies"] == 2
+    assert {len(one["runs"]) for one in answer["tried"]} == {2}
+
+
 def test_what_cannot_be_copied_is_refused_with_what_to_give(tmp_path: Path) -> None:
     """A workload makes pods of its own; a trace alone is half of the question."""
     (tmp_path / "web.yaml").write_text(

@@ -184,20 +184,26 @@ def _contrast(one: float, other: float) -> float:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return the pages of two runs compared and of a sweep."""
+    """Return the pages of two runs compared, of a sweep and of a search."""
     folder = tmp_path_factory.mktemp("pages")
     trace, lower = str(DEMOS / "nginx-preemption.jsonl"), "priorityClass.high-priority.value"
     changed = ("--b", f"--set {lower}=0", "--run", "x", "--html", "compared.html", "-q")
     reprieve(folder, "compare", trace, *changed, "--", "--spans", "off")
     grid = ("--over", "scale-nodes=1.0,2.0", "--over", f"set:{lower}=0,1000000", "-o", "out")
     reprieve(folder, "sweep", trace, *grid, "--html", "sweep.html", "-q", "--", "--spans", "off")
-    return {each: folder / f"{each}.html" for each in ("compared", "sweep")}
+    nodes = ("--vary", "scale-nodes==1..=4", "--until", "preempted == 0", "--no-explain")
+    reprieve(folder, "seek", trace, *nodes, "--html", "seek.html", "-q", "--", "--spans", "off")
+    return {each: folder / f"{each}.html" for each in ("compared", "sweep", "seek")}
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])
 @pytest.mark.parametrize(
     ("name", "charts"),
-    [("compared", {"nodes", "pending", "utilisation"}), ("sweep", {"over-0", "over-1"})],
+    [
+        ("compared", {"nodes", "pending", "utilisation"}),
+        ("sweep", {"over-0", "over-1"}),
+        ("seek", {"tried", "nodes", "pending", "utilisation"}),
+    ],
 )
 def test_pages_of_comparisons_open_without_a_network(
     browser: Browser, pages: dict[str, Path], name: str, charts: set[str], width: int, scheme: str

@@ -34,6 +34,9 @@ from replay.whatif.assertions import FigureError
 from replay.whatif.sweep import GridError
 from services.kube.time import MINUTE_NS
 
+_GUESSED = 3
+"""How many numbers are tried by the guess from the free room: none, and two."""
+
 
 @click.command(name="fit")
 @click.argument("replay", metavar="TRACE...|RUN PODS.yaml [-- REPLAY OPTIONS]", nargs=-1)
@@ -132,7 +135,7 @@ def command(
         if copies == 0:
             room = min(pods.free(run), max_limit)
             line.suggest(room, room + 1)
-        elif not tried.holds and not any(place < copies for place in list(line.outcomes)[1:]):
+        elif not tried.holds and len(line.outcomes) <= _GUESSED:
             room = pods.bound(run, copies)
             line.suggest(room, room + 1)
 
