@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from enum import IntFlag
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from services.kube.pod import PodSpec
 from services.kube.selector import LabelSelector
@@ -228,10 +228,26 @@ A hint that lacks the objects to decide returns True, as upstream queues the pod
 """
 
 
+class ClaimUsers(NamedTuple):
+    """The pods that a ResourceClaim may concern: its owners, and those whose specs name it."""
+
+    namespace: str
+    claim_name: str
+    owner_uids: tuple[str, ...]
+
+
+UsersOf = Callable[[ObjectEvent], ClaimUsers | None]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registration:
-    """One plugin's interest in one event; without a `hint` the event always queues."""
+    """One plugin's interest in one event; without a `hint` the event always queues.
+
+    `users_of` returns the only pods for which the hint may return Queue on an event, None where
+    these may be any. It saves calls of the hint and decides nothing.
+    """
 
     plugin: str
     event: ClusterEvent
     hint: QueueingHintFn | None = None
+    users_of: UsersOf | None = None

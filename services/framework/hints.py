@@ -23,6 +23,7 @@ from services.framework.cluster_event import (
     PendingPod,
     QueueingHintFn,
     Registration,
+    UsersOf,
     event_of,
 )
 from services.kube import devices, storage
@@ -72,11 +73,12 @@ _NO_ARGUMENTS = HintProfile()
 class EventToRegister:
     """A row of a plugin's EventsToRegister; `hint_of` makes its hint of the profiles' arguments.
 
-    `hint_of` None: the event always queues.
+    `hint_of` None: the event always queues. `users_of` as of a Registration.
     """
 
     event: ClusterEvent
     hint_of: Callable[[HintProfiles], QueueingHintFn] | None = None
+    users_of: UsersOf | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class PluginEvents:
                 plugin=self.plugin,
                 event=row.event,
                 hint=None if row.hint_of is None else row.hint_of(profiles),
+                users_of=row.users_of,
             )
             for row in self.rows
         )
@@ -112,16 +115,21 @@ def events_of(
     return PluginEvents(plugin, rows, counts_pods_of_namespace)
 
 
-def on(label: str, judge: Callable[[Any, Any, Any], bool] | None = None) -> EventToRegister:
+def on(
+    label: str,
+    judge: Callable[[Any, Any, Any], bool] | None = None,
+    *,
+    users_of: UsersOf | None = None,
+) -> EventToRegister:
     """Register for an event, with a function of the pending pod and the object before and after.
 
-    One of the two objects may be None, not both.
+    One of the two objects may be None, not both. `users_of` as of a Registration.
     """
     event = event_of(label)
     if judge is None:
         return EventToRegister(event)
     hint_fn = _of_objects(event, judge)
-    return EventToRegister(event, lambda _profiles: hint_fn)
+    return EventToRegister(event, lambda _profiles: hint_fn, users_of)
 
 
 def on_with_profiles(label: str, judge: Callable[..., bool]) -> EventToRegister:

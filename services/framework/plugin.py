@@ -18,7 +18,7 @@ Source: kubernetes v1.34 staging/src/k8s.io/kube-scheduler/framework/interface.g
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
@@ -131,9 +131,12 @@ class PreEnqueuePlugin(Plugin, ABC):
 
     gate_kinds: ClassVar[frozenset[str]] = frozenset()
 
-    def gate_reads(self, pod: Pod, name: str) -> bool:  # noqa: ARG002 - any object of the kinds
-        """Return whether the answer may follow from the object of `gate_kinds` of that name."""
-        return True
+    def gate_names(self, pod: Pod) -> Collection[str] | None:  # noqa: ARG002 - any object of the kinds
+        """Return the names of the objects of `gate_kinds` that the answer may follow from.
+
+        They are in the pod's namespace. None: any of them.
+        """
+        return None
 
     @abstractmethod
     def pre_enqueue(self, pod: Pod) -> Status | None:

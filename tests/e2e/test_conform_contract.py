@@ -110,7 +110,7 @@ def test_a_reason_is_shown_once_and_in_one_line(tmp_path: Path) -> None:
     first, *others = [line for line in shown.splitlines() if FAILED in line]
     assert first.endswith("undefined method 'nodes' ...")
     assert {line.partition(f"{FAILED}: ")[2] for line in others} == {
-        "for the reason of 'creates and deletes sessions'"
+        "the same text as of 'creates and deletes sessions'"
     }
     assert "-o json has them whole" in shown
     whole = [check["why"] for check in report["checks"] if check["result"] == FAILED]

@@ -179,7 +179,7 @@ def _print_report(report: ContractReport) -> None:
     rows = []
     for result in report.results:
         first = first_checks.setdefault(result.why, result.check)
-        why = result.why if first == result.check else f"for the reason of {first!r}"
+        why = result.why if first == result.check else f"the same text as of {first!r}"
         shown = _result(result, _one_line(why))
         rows.append((str(result.level), result.rule, result.check, shown))
     table.rows(rows)

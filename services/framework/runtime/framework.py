@@ -5,7 +5,7 @@ Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -110,6 +110,7 @@ class Framework:
         )
         self.refuses_by_class = all(plugin.follows_from_class for plugin in self.post_filters)
         self._gates: list[PreEnqueuePlugin] = at(ExtensionPoint.PRE_ENQUEUE)
+        self._object_gates = [gate for gate in self._gates if gate.gate_kinds]
         self._sorts: list[QueueSortPlugin] = at(ExtensionPoint.QUEUE_SORT)
         self._reserves: list[ReservePlugin] = at(ExtensionPoint.RESERVE)
         self._permits: list[PermitPlugin] = at(ExtensionPoint.PERMIT)
@@ -146,11 +147,20 @@ class Framework:
     @property
     def gate_kinds(self) -> frozenset[str]:
         """The kinds of the objects that gates read."""
-        return frozenset[str]().union(*(gate.gate_kinds for gate in self._gates))
+        return frozenset[str]().union(*(gate.gate_kinds for gate in self._object_gates))
 
-    def gates_read(self, pod: Pod, kind: str, name: str) -> bool:
-        """Return whether a pod's gate may follow from an object of its namespace."""
-        return any(kind in gate.gate_kinds and gate.gate_reads(pod, name) for gate in self._gates)
+    def gate_names(self, pod: Pod) -> Collection[str] | None:
+        """Return the names of the objects, of any gate's kinds, that the pod's gates may read.
+
+        They are in the pod's namespace. None: any of them.
+        """
+        names: list[str] = []
+        for gate in self._object_gates:
+            of_gate = gate.gate_names(pod)
+            if of_gate is None:
+                return None
+            names += of_gate
+        return names
 
     def sort_key(self, pod: Pod) -> bytes:
         """Return a pod's key in activeQ, the smallest first; empty: by priority."""

@@ -17,11 +17,13 @@ from enum import Enum
 from functools import lru_cache
 
 from services.framework.cluster_event import (
+    ClaimUsers,
     ClusterEvent,
     ObjectEvent,
     PendingPod,
     QueueingHintFn,
     Registration,
+    UsersOf,
 )
 from services.queue.core.queued_pod import Failure, QueuedPod, QueuedPodInfo
 
@@ -49,12 +51,19 @@ class HintPlan:
     """The hints that decide on one event, for pods that the same plugins refused.
 
     `pending` has the hints of plugins that returned Pending, `refused` those of the other plugins.
-    `decided` is the strategy if no hint has to be called, else None.
+    `decided` is the strategy if no hint has to be called, else None. `users_of` are those of the
+    registrations, where every one has it.
     """
 
     pending: tuple[QueueingHintFn, ...] = ()
     refused: tuple[QueueingHintFn, ...] = ()
     decided: QueueingStrategy | None = None
+    users_of: tuple[UsersOf, ...] = ()
+
+    def users(self, object_event: ObjectEvent) -> list[ClaimUsers] | None:
+        """Return the only pods for which a hint may return Queue, None where these may be any."""
+        users = [users_of(object_event) for users_of in self.users_of]
+        return [found for found in users if found is not None] if users and all(users) else None
 
     def strategy(self, pod: QueuedPod, object_event: ObjectEvent) -> QueueingStrategy:
         """Return the strategy for `pod`; a hint of a pending plugin skips the backoff."""
@@ -149,7 +158,11 @@ class QueueingHintMap:
             return HintPlan(decided=_IMMEDIATELY)
         if not pending and _always in refused:
             return _REQUEUES
-        return HintPlan(pending=pending, refused=refused)
+        plugins = {*failure.plugins, *failure.pending_plugins}
+        rows = [row for row in self._covering(event) if row.plugin in plugins]
+        users_of = tuple(row.users_of for row in rows if row.users_of is not None)
+        narrows = len(users_of) == len(rows) and plugins <= self._named
+        return HintPlan(pending=pending, refused=refused, users_of=users_of if narrows else ())
 
     def _hints_of(self, event: ClusterEvent, plugins: Iterable[str]) -> tuple[QueueingHintFn, ...]:
         hints: list[QueueingHintFn] = []

@@ -1,11 +1,13 @@
 """Unschedulable pods: pods that were refused, and wait for an event or for the leftover flush.
 
-Three indexes make the cost of an operation proportional to the number of pods that it moves. First,
+Four indexes make the cost of an operation proportional to the number of pods that it moves. First,
 pods are in the order of their timestamps, so that the pods that have waited too long come first;
 the few pods that are added with an earlier timestamp than the last pod's (late pods) are kept
 separately. Second, pods with the same failure and gating plugin form a group, so that the hints for
 an event are looked up once for the group. Third, pods with required affinity terms are indexed,
-because an event of an assigned pod concerns only these.
+because an event of an assigned pod concerns only these. Fourth, pods are found by the
+ResourceClaims that their specs name, because most events of a claim concern only these and its
+owner.
 
 Source: kubernetes v1.20 internal/queue/scheduling_queue.go, UnschedulablePodsMap,
 flushUnschedulableQLeftover; v1.34 backend/queue/unschedulable_pods.go.
@@ -14,8 +16,10 @@ flushUnschedulableQLeftover; v1.34 backend/queue/unschedulable_pods.go.
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Iterable, Mapping
 from itertools import chain, islice
 
+from services.framework.cluster_event import ClaimUsers
 from services.queue.core.queued_pod import AssignedPod, Failure, PodKey, QueuedPodInfo
 
 Group = tuple[Failure | None, str]
@@ -25,7 +29,16 @@ Group = tuple[Failure | None, str]
 class UnschedulablePods:
     """The unschedulable pods by key, oldest timestamp first; gated pods separately."""
 
-    __slots__ = ("_gated", "_groups", "_late", "_newest_ns", "_ordered", "_with_affinity")
+    __slots__ = (
+        "_by_claim",
+        "_by_uid",
+        "_gated",
+        "_groups",
+        "_late",
+        "_newest_ns",
+        "_ordered",
+        "_with_affinity",
+    )
 
     def __init__(self) -> None:
         self._ordered: OrderedDict[PodKey, QueuedPodInfo] = OrderedDict()
@@ -33,6 +46,8 @@ class UnschedulablePods:
         self._gated: dict[PodKey, QueuedPodInfo] = {}
         self._groups: dict[Group, dict[PodKey, QueuedPodInfo]] = {}
         self._with_affinity: dict[PodKey, QueuedPodInfo] = {}
+        self._by_claim: dict[tuple[str, str], dict[PodKey, None]] = {}
+        self._by_uid: dict[str, PodKey] = {}
         self._newest_ns = 0
 
     def __len__(self) -> int:
@@ -92,6 +107,8 @@ class UnschedulablePods:
         taken = list(self.pod_infos())
         for index in (self._ordered, self._late, self._gated, self._groups, self._with_affinity):
             index.clear()
+        self._by_claim.clear()
+        self._by_uid.clear()
         return taken
 
     def take_some(self, *, priority_at_most: int | None, all_but_uid: str) -> list[QueuedPodInfo]:
@@ -138,6 +155,19 @@ class UnschedulablePods:
             if pod_info.pod.has_term_matching(assigned)
         ]
 
+    def using(
+        self, users: Iterable[ClaimUsers], members: Mapping[PodKey, QueuedPodInfo]
+    ) -> list[QueuedPodInfo]:
+        """Return the pods of a group that own or name a claim, in the group's order."""
+        keys = set[PodKey]()
+        for namespace, claim_name, owner_uids in users:
+            keys.update(self._by_uid[uid] for uid in owner_uids if uid in self._by_uid)
+            keys.update(self._by_claim.get((namespace, claim_name), ()))
+        if len(keys) == 1:
+            (key,) = keys
+            return [members[key]] if key in members else []
+        return [pod_info for key, pod_info in members.items() if key in keys] if keys else []
+
     def groups(self) -> list[tuple[Group, dict[PodKey, QueuedPodInfo]]]:
         """Return the groups; each dict is live, and changes as pods are added and removed."""
         return list(self._groups.items())
@@ -176,8 +206,11 @@ class UnschedulablePods:
         if members is None:
             members = self._groups[group] = {}
         members[key] = pod_info
+        self._by_uid[pod_info.pod.uid] = key
         if pod_info.pod.affinity_terms:
             self._with_affinity[key] = pod_info
+        for claim in _claims(pod_info):
+            self._by_claim.setdefault(claim, {})[key] = None
 
     def _unindex(self, key: PodKey, pod_info: QueuedPodInfo) -> None:
         group = (pod_info.failure, pod_info.gating_plugin)
@@ -185,5 +218,22 @@ class UnschedulablePods:
         del members[key]
         if not members:
             del self._groups[group]
+        if self._by_uid.get(pod_info.pod.uid) == key:
+            del self._by_uid[pod_info.pod.uid]
         if pod_info.pod.affinity_terms:
             del self._with_affinity[key]
+        for claim in _claims(pod_info):
+            users = self._by_claim.get(claim)
+            if users is not None:
+                users.pop(key, None)
+                if not users:
+                    del self._by_claim[claim]
+
+
+def _claims(pod_info: QueuedPodInfo) -> list[tuple[str, str]]:
+    """Return namespace and name of the ResourceClaims that a pod's spec names."""
+    spec = pod_info.pod.spec
+    if spec is None or not spec.device_claims:
+        return []
+    namespace = pod_info.pod.namespace
+    return [(namespace, claim.claim_name) for claim in spec.device_claims if claim.claim_name]

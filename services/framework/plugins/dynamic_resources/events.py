@@ -9,7 +9,7 @@ isSchedulableAfterClaimChange, isSchedulableAfterPodChange.
 
 from __future__ import annotations
 
-from services.framework.cluster_event import PendingPod
+from services.framework.cluster_event import ClaimUsers, ObjectEvent, PendingPod
 from services.framework.hints import events_of, on, own_pod, spec_of
 from services.kube.devices import ResourceClaim
 
@@ -23,6 +23,17 @@ def claim_changed(pod: PendingPod, old: ResourceClaim | None, new: ResourceClaim
     if not _is_of(new, pod):
         return False
     return old is None or _status(old) != _status(new)
+
+
+def users_of(object_event: ObjectEvent) -> ClaimUsers | None:
+    """Return the pods for which `claim_changed` may return Queue; None where these may be any."""
+    old, new = object_event.old, object_event.new
+    if not isinstance(new, ResourceClaim):
+        return None
+    if isinstance(old, ResourceClaim) and old.allocation is not None and new.allocation is None:
+        return None
+    owners = tuple(owner.uid for owner in new.owners if owner.controller)
+    return ClaimUsers(new.namespace, new.name, owners)
 
 
 def _is_of(claim: ResourceClaim, pod: PendingPod) -> bool:
@@ -41,8 +52,8 @@ EVENTS = events_of(
     "DynamicResources",
     on("NodeAdd"),
     on("NodeLabelChange"),
-    on("ResourceClaimAdd", claim_changed),
-    on("ResourceClaimUpdate", claim_changed),
+    on("ResourceClaimAdd", claim_changed, users_of=users_of),
+    on("ResourceClaimUpdate", claim_changed, users_of=users_of),
     on("PodUpdatePodGeneratedResourceClaim", own_pod),
     on("DeviceClassAdd"),
     on("DeviceClassUpdate"),

@@ -21,7 +21,7 @@ PreFilter, Filter, PostFilter, Reserve, PreBind, computeScore; extendeddynamicre
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
 from typing import ClassVar
@@ -167,10 +167,12 @@ class DynamicResources(
             return Status(code=code, plugin=self.name, reasons=(str(error),))
         return None
 
-    def gate_reads(self, pod: Pod, name: str) -> bool:
-        """Return whether the pod names a claim; one that it does not name changes nothing."""
+    def gate_names(self, pod: Pod) -> Collection[str]:
+        """Return the claims that the pod names; one that it does not name changes nothing."""
+        if not pod.spec.device_claims:
+            return ()
         named = (claim.claim_name for claim in pod.spec.device_claims)
-        return name in named or any(made == name for _, made in pod.claim_names)
+        return [name for name in (*named, *(made for _, made in pod.claim_names)) if name]
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the key of the verdicts about the pod's claims, None without claims."""

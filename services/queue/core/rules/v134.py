@@ -211,7 +211,13 @@ class RulesV134(TransitionsV134):
             plan = self._hint_map.plan(event, failure)
             if plan.decided is _SKIP:
                 continue
-            for pod_info in tuple(members.values()):
+            users = plan.users(object_event)
+            concerned = (
+                tuple(members.values())
+                if users is None
+                else self._queues.unschedulable.using(users, members)
+            )
+            for pod_info in concerned:
                 if pre_check.passes(pod_info.pod):
                     moved += self._requeue(
                         pod_info, plan.strategy(pod_info.pod, object_event), object_event

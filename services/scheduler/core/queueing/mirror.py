@@ -12,7 +12,7 @@ none.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from services.framework.snapshot.catalog import Nominations
@@ -195,13 +195,27 @@ class QueueMirror:
 _OF_PODS_ON_NODES = (EventLabel.ASSIGNED_POD_ADD, EventLabel.ASSIGNED_POD_UPDATE)
 
 
+_GateKey = tuple[str, str | None]
+"""The namespace and the name of an object that gates read; None: any name."""
+_NO_PODS: Mapping[str, None] = {}
+
+
 class PendingPods:
     """The pending pods of our profiles, those with an unanswered decision included."""
 
-    __slots__ = ("_movable", "_movable_by_pods", "_pending_for_pods", "_pods")
+    __slots__ = (
+        "_gated_by",
+        "_gates",
+        "_movable",
+        "_movable_by_pods",
+        "_pending_for_pods",
+        "_pods",
+    )
 
     def __init__(self) -> None:
         self._pods: dict[str, bool] = {}
+        self._gates: dict[str, tuple[_GateKey, ...]] = {}
+        self._gated_by: dict[_GateKey, dict[str, None]] = {}
         self._pending_for_pods = 0
         self._movable: dict[str, bool] = {}
         self._movable_by_pods = 0
@@ -267,3 +281,31 @@ class PendingPods:
         """Remove a pod; an unknown one is ignored."""
         self._pending_for_pods -= self._pods.pop(uid, False)
         self._movable_by_pods -= self._movable.pop(uid, False)
+        self._drop_gate(uid)
+
+    def put_gate(self, uid: str, namespace: str, names: Collection[str] | None) -> None:
+        """Keep the names of the objects that a pod's gates read; None: any of the namespace."""
+        keys = ((namespace, None),) if names is None else tuple((namespace, n) for n in names)
+        if self._gates.get(uid, ()) == keys:
+            return
+        self._drop_gate(uid)
+        if keys:
+            self._gates[uid] = keys
+        for key in keys:
+            self._gated_by.setdefault(key, {})[uid] = None
+
+    def gated_by(self, namespace: str, name: str) -> Sequence[str]:
+        """Return the pods whose gates may read the object of that name, in their order."""
+        by_name = self._gated_by.get((namespace, name), _NO_PODS)
+        by_any = self._gated_by.get((namespace, None), _NO_PODS)
+        if len(by_name) + len(by_any) <= 1:
+            return tuple(by_name or by_any)
+        return [uid for uid in self._pods if uid in by_name or uid in by_any]
+
+    def _drop_gate(self, uid: str) -> None:
+        for key in self._gates.pop(uid, ()):
+            pods = self._gated_by.get(key)
+            if pods is not None:
+                pods.pop(uid, None)
+                if not pods:
+                    del self._gated_by[key]

@@ -427,6 +427,8 @@ class Scheduler:
         self.pods.update((pod.uid, pod) for pod in pods)
         for uid, for_pods in state.pending:
             self._pending.put(uid, for_pods=for_pods)
+            pod = self.pods[uid]
+            self._put_gate(self._cycles[pod.spec.scheduler_name].framework, pod)
         for uid, for_pods in state.movable:
             self._pending.mark_movable(uid, for_pods=for_pods)
         self._latest_cycle = state.latest_cycle
@@ -488,6 +490,12 @@ class Scheduler:
             framework = self._cycles[pod.spec.scheduler_name].framework
             for_pods = self._extenders.filter_or_score(pod) or framework.waits_for_pods(pod)
             self._pending.put(pod.uid, for_pods=for_pods)
+            self._put_gate(framework, pod)
+
+    def _put_gate(self, framework: Framework, pod: Pod) -> None:
+        """Keep the names of the objects that the pod's gates read."""
+        if self._gate_kinds:
+            self._pending.put_gate(pod.uid, pod.namespace, framework.gate_names(pod))
 
     def _waits(self, pod: Pod) -> bool:
         """Return whether the queue has the pod, or a decision about it that may return it."""
@@ -538,13 +546,8 @@ class Scheduler:
         """Return the waiting pods whose gates an object may change, with the gates."""
         if kind not in self._gate_kinds:
             return []
-        pods = (self.pods[uid] for uid in self._pending.uids())
-        return [
-            (pod, self._gate_of(pod))
-            for pod in pods
-            if pod.namespace == namespace
-            and self._cycles[pod.spec.scheduler_name].framework.gates_read(pod, kind, name)
-        ]
+        pods = (self.pods[uid] for uid in self._pending.gated_by(namespace, name))
+        return [(pod, self._gate_of(pod)) for pod in pods]
 
     def _after_gates(self, before: Iterable[tuple[Pod, str]]) -> list[QueueStep]:
         """Return the steps for the pods whose gate has changed from `before`."""
