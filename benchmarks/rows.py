@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.million_workload import workload
-from benchmarks.workloads import at_once, few, preempted, replaced, scheduler_perf, waiting
+from benchmarks.workloads import (
+    at_once,
+    few,
+    preempted,
+    replaced,
+    scheduler_perf,
+    waiting,
+    with_devices,
+)
 from replay.generate.presets import openb_like
 from replay.generate.workload import GenerateOptions, generate
 from replay.importers.registry import open_trace
@@ -80,6 +88,14 @@ def _at_once(nodes: int, shapes: int) -> Row:
     name = f"AtOnce/{nodes}Nodes_{shapes}Shape{'s' if shapes > 1 else ''}"
     real = Upstream(figure="57-70", source=_CYCLES) if nodes == 5000 else None
     return Row(name=name, records=records, spans="off", upstream=real)
+
+
+def _devices(*, claims: bool) -> Row:
+    def records(quick: bool) -> Iterable[Record]:
+        return with_devices(*((5, 20) if quick else (1000, 5000)), claims=claims)
+
+    name = f"Devices/1000Nodes_5000{'Claims' if claims else 'ExtendedResources'}"
+    return Row(name=name, records=records, spans="off")
 
 
 def _waiting(pods: int) -> Row:
@@ -189,6 +205,8 @@ ROWS = (
         phase=True,
         upstream=Upstream(figure="119", source=_PERF),
     ),
+    _devices(claims=False),
+    _devices(claims=True),
     *(_waiting(pods) for pods in (10, 1000, 10_000)),
     *(_preempted(victims) for victims in (1, 10, 30)),
     Row(name="NginxDemo/First", records=_nginx, unit=RUNS, program=True, first=True),

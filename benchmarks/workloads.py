@@ -30,6 +30,7 @@ NAMESPACE = "default"
 SETTLED_NS = 60 * SECOND_NS
 EVERY_NS = SECOND_NS // 100
 """When pods begin to be replaced, and the time between two."""
+_DRIVER, _DEVICE, _DEVICES = "device.example.com", "example.com/device", 8
 _NODE = NodeShape(name="n32", cores=32, memory_mib=128 * GI)
 _NODES = {"opcode": "createNodes", "countParam": "$initNodes"}
 _INIT = {"opcode": "createPods", "countParam": "$initPods"}
@@ -86,6 +87,36 @@ def at_once(nodes: int, pods: int, shapes: int) -> Iterator[Record]:
     for index in range(pods):
         shape = index % shapes
         pod = pod_template(100 + 10 * (shape % 50), 128 + 64 * (shape // 50), labels={})
+        yield from templates.pod_create(0, _named(pod, f"pod-{index:05d}"))
+
+
+def with_devices(nodes: int, pods: int, *, claims: bool) -> Iterator[Record]:
+    """Yield nodes of eight devices, and pods that need one each, all at time 0.
+
+    claims: by a claim from a template, in place of an extended resource.
+    """
+    numbering = RecordNumbering()
+    header = _header(numbering)
+    header.header.has_devices = claims
+    yield header
+    for index, record in enumerate(_nodes(numbering, nodes)):
+        made = record.create.node
+        if not claims:
+            made.status.allocatable[_DEVICE] = made.status.capacity[_DEVICE] = str(_DEVICES)
+        yield record
+        if claims:
+            yield numbering.record(0, create=_slice(made.metadata.name, index))
+    if claims:
+        yield from (numbering.record(0, create=made) for made in _device_objects())
+    templates = PodTemplates(numbering)
+    for index in range(pods):
+        pod = pod_template(100, 128, labels={})
+        if claims:
+            pod.spec.resource_claims.add(name="device", resource_claim_template_name="one")
+            pod.spec.containers[0].resources.claims.add(name="device")
+        else:
+            amounts = pod.spec.containers[0].resources
+            amounts.requests[_DEVICE] = amounts.limits[_DEVICE] = "1"
         yield from templates.pod_create(0, _named(pod, f"pod-{index:05d}"))
 
 
@@ -194,6 +225,32 @@ def _nodes(numbering: RecordNumbering, count: int) -> Iterator[Record]:
     for index in range(count):
         made = node(f"node-{index:05d}", _NODE, f"zone-{index % 3}")
         yield numbering.record(0, create=made)
+
+
+def _slice(node_name: str, index: int) -> KubernetesObject:
+    made = KubernetesObject()
+    made.resource_slice.metadata.name = f"slice-{index:05d}"
+    spec = made.resource_slice.spec
+    spec.driver, spec.node_name = _DRIVER, node_name
+    spec.pool.name, spec.pool.generation, spec.pool.resource_slice_count = node_name, 1, 1
+    for number in range(_DEVICES):
+        spec.devices.add(name=f"device-{number}").attributes["model"].string_value = "a"
+    return made
+
+
+def _device_objects() -> Iterator[KubernetesObject]:
+    """Yield the class of all devices, and the template of a claim for one."""
+    device_class = KubernetesObject()
+    device_class.device_class.metadata.name = _DRIVER
+    expression = f'device.driver == "{_DRIVER}"'
+    device_class.device_class.spec.selectors.add().cel.expression = expression
+    yield device_class
+    template = KubernetesObject()
+    meta = template.resource_claim_template.metadata
+    meta.name, meta.namespace = "one", NAMESPACE
+    request = template.resource_claim_template.spec.spec.devices.requests.add(name="device")
+    request.exactly.device_class_name = _DRIVER
+    yield template
 
 
 class _Objects(ObjectTemplates):
