@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from importlib.metadata import PackageNotFoundError, version
 
 IMPLEMENTATION = "reprieve"
@@ -10,6 +11,7 @@ IMPLEMENTATION = "reprieve"
 FROM_SOURCE = "0+source"
 
 
+@functools.cache
 def package_version() -> str:
     """Return the installed version; FROM_SOURCE if the package is not installed."""
     try:

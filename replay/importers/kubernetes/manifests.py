@@ -26,6 +26,7 @@ from replay.importers.kubernetes.failing_pods import report_failing
 from replay.importers.kubernetes.left_out import NOT_SIMULATED, LeftOut, security_note
 from replay.importers.kubernetes.missing_objects import inferred_objects
 from replay.importers.kubernetes.validity import refuse_change, refuse_invalid
+from replay.importers.read_once import read_once
 from replay.importers.records import (
     Importer,
     ImportOptions,
@@ -313,6 +314,6 @@ IMPORTER = Importer(
     name=NAME,
     description='YAML documents or a JSON object with "apiVersion" and "kind"',
     sniff=sniff,
-    load=load,
+    load=read_once(load),
     no_outcomes="manifests have desired objects",
 )
