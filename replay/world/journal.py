@@ -184,13 +184,12 @@ class Journal:
         pod: meta_pb2.ObjectReference,
         preemption: scheduler_pb2.Preemption | None,
         victims: Iterable[meta_pb2.ObjectReference] = (),
-        refusal: Refusal = CARRIED_OUT,
     ) -> None:
         """Record a nomination with its victims; `preemption` None: it was cleared.
 
         The criterion, the candidates and the number of violated budgets are the scheduler's word.
         """
-        entry = self._entry(now_ns, pod, refusal)
+        entry = self._entry(now_ns, pod)
         nominated = entry.observed.nominated
         nominated.SetInParent()
         if preemption is not None:

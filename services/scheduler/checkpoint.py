@@ -141,7 +141,7 @@ def _saved_decision(decision: Decision) -> _SavedDecision:
         raise TypeError(f"{verdict!r} does not wait for an answer")
     return _SavedDecision(
         head=decision.head,
-        pod=decision.bound_pod,
+        pod=decision.attempted_pod,
         binding=verdict if isinstance(verdict, Binding) else None,
         refused=verdict if isinstance(verdict, Refused) else None,
     )

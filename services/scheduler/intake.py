@@ -18,7 +18,7 @@ from services.rpc.errors import FieldError, RefusalError, TimeGoesBackwardsError
 from services.rpc.kube.codec import apply_patch
 from services.rpc.limits import UNLIMITED, Limits
 from services.scheduler import cluster_events
-from services.scheduler.batch import Batch, StepEncoder
+from services.scheduler.batch import Batch
 from services.scheduler.cluster_events import (
     ClusterChange,
     ConfirmBinding,
@@ -36,6 +36,7 @@ from services.scheduler.core.decisions import Stage
 from services.scheduler.core.queueing.mirror import QueueTraits
 from services.scheduler.core.queueing.steps import EventLabel, Flush, Move, PopId, QueueStep
 from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.step_encoder import StepEncoder
 
 LEFTOVER_NS = 30 * SECOND_NS
 _SPECS_MAX = 65536

@@ -57,7 +57,7 @@ class SchedulerMetrics:
         verdict = decision.verdict
         if isinstance(verdict, Skipped | HeldAtPermit):
             return
-        profile = decision.bound_pod.spec.scheduler_name
+        profile = decision.attempted_pod.spec.scheduler_name
         key, wall_s = (_RESULTS[type(verdict)], profile), wall_ns / SECOND_NS
         self._attempts[key] += 1
         durations = self._durations.get(key)

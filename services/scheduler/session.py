@@ -193,7 +193,7 @@ class SchedulerSession:
                 decision, answers = self.scheduler.decide(head, self.at_ns), ()
             batch.add(decision, self.at_ns, perf_counter_ns() - began, answers)
             size += outcome_bytes(decision, answers)
-            if self.scheduler.awaits_effects(decision):
+            if self.scheduler.ends_round(decision):
                 batch.awaited = decision
                 break
             if self.runner.is_due or size > _ANSWER_BYTES:

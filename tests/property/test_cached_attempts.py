@@ -225,7 +225,7 @@ class Play:
 
     def carry_out(self, kept: Decision, anew: Decision) -> None:
         """Apply the decision, undo it, or refuse it."""
-        rng, pop, pod = self.rng, kept.head.pop, kept.bound_pod
+        rng, pop, pod = self.rng, kept.head.pop, kept.attempted_pod
         if rng.random() < 0.1:
             self.kept.undo([kept])
             self.anew.undo([anew])

@@ -107,8 +107,8 @@ class Decision:
     claims: ClaimChanges | None = None
 
     @property
-    def bound_pod(self) -> Pod:
-        """Return the pod of a decision that has one."""
+    def attempted_pod(self) -> Pod:
+        """Return the pod of a decision whose attempt had one."""
         assert self.pod is not None
         return self.pod
 

@@ -27,7 +27,6 @@ from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm
-from services.scheduler.batch import StepEncoder
 from services.scheduler.core.cycle.attempt import Cycle, CycleError
 from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from services.scheduler.core.cycle.host_choice import KeyedChoice
@@ -36,6 +35,7 @@ from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.step_encoder import StepEncoder
 from tests.builders import make_node, make_pod, requirement
 from tests.cycles import evaluate
 

@@ -16,13 +16,14 @@ from services.kube.selector import LabelSelector, TopologySpreadConstraint, Unsa
 from services.kube.workloads import Service
 from services.queue.config_codec import config_from_message
 from services.queue.core.queued_pod import QueuedPod
-from services.scheduler.batch import Batch, StepEncoder
+from services.scheduler.batch import Batch
 from services.scheduler.configuration import queue_config_of, read_configuration
 from services.scheduler.core.decisions import Decision
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
+from services.scheduler.step_encoder import StepEncoder
 from tests.builders import make_node, make_pod, requirement
 
 FILE = """

@@ -381,7 +381,7 @@ class Attempts:
         handleBindingCycleError.
         """
         assert isinstance(held.verdict, HeldAtPermit)
-        binding, pod, pop = held.verdict.binding, held.bound_pod, held.head.pop
+        binding, pod, pop = held.verdict.binding, held.attempted_pod, held.head.pop
         framework = self._cycles[pod.spec.scheduler_name].framework
         not_bound = None if status is None else NotBound(status, in_binding=False)
         if not_bound is None:
@@ -514,7 +514,7 @@ class Cycle:
         extenders = self.extenders
         if extenders is not None and (
             # Where no plugin scores, nodes are worth another score with extenders than without.
-            not scores or extenders.filter_or_score(pod)
+            not scores or extenders.filters_or_scores(pod)
         ):
             answer = extenders.send(pod, sample)
             recorder.phase(EXTENDERS_PHASE)

@@ -172,7 +172,7 @@ class Extenders:
         """Return whether any of them narrows the candidates of a preemption."""
         return any(extender.terms.preempts for extender in self._extenders)
 
-    def filter_or_score(self, pod: Pod) -> bool:
+    def filters_or_scores(self, pod: Pod) -> bool:
         """Return whether any of them filters or scores nodes for `pod`."""
         all_terms = (extender.terms for extender in self._extenders)
         return any(

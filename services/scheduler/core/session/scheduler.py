@@ -236,8 +236,8 @@ class Scheduler:
                 decisions.append(decision)
         return decisions
 
-    def awaits_effects(self, decision: Decision) -> bool:
-        """Return whether the next attempt must see the effects of the decision.
+    def ends_round(self, decision: Decision) -> bool:
+        """Return whether a round ends with the decision: the next attempt must see its effects.
 
         It must where a victim has a disruption budget, whose status the disruption controller
         changes. Upstream's attempts read the status that its API server has by then.
@@ -288,7 +288,9 @@ class Scheduler:
             return []
         if isinstance(decision.verdict, Binding):
             if stage is None:
-                self._framework(decision).post_bind(decision.bound_pod, decision.verdict.node_name)
+                self._framework(decision).post_bind(
+                    decision.attempted_pod, decision.verdict.node_name
+                )
                 return [Done(pop)]
             return self._binding_refused(decision)
         steps = self._preemption_ended(decision)
@@ -450,7 +452,7 @@ class Scheduler:
             yield HeldPod(decision=saved, plugins=waiting.plugins)
 
     def _restore_held(self, held: HeldPod) -> None:
-        binding, pod = held.decision.verdict, held.decision.bound_pod
+        binding, pod = held.decision.verdict, held.decision.attempted_pod
         if not isinstance(binding, Binding):
             raise TypeError("a pod that waits at Permit has a node")
         self._held[pod.uid] = replace(held.decision, verdict=HeldAtPermit(binding))
@@ -462,7 +464,7 @@ class Scheduler:
         preemptor = self._framework(decision).preemptor
         if preemptor is not None:
             self._preempting[pop] = None
-            preemptor.preemption_began(decision.bound_pod)
+            preemptor.preemption_began(decision.attempted_pod)
 
     def _preemption_ended(self, decision: Decision) -> list[QueueStep]:
         """Let a held preemptor in again.
@@ -475,7 +477,7 @@ class Scheduler:
         if pop not in self._preempting or preemptor is None:
             return []
         del self._preempting[pop]
-        preemptor.preemption_ended(decision.bound_pod)
+        preemptor.preemption_ended(decision.attempted_pod)
         return self._gate_changed(pop.uid)
 
     def _gate_changed(self, uid: str) -> list[QueueStep]:
@@ -488,7 +490,7 @@ class Scheduler:
             self._pending.drop(pod.uid)
         else:
             framework = self._cycles[pod.spec.scheduler_name].framework
-            for_pods = self._extenders.filter_or_score(pod) or framework.waits_for_pods(pod)
+            for_pods = self._extenders.filters_or_scores(pod) or framework.waits_for_pods(pod)
             self._pending.put(pod.uid, for_pods=for_pods)
             self._put_gate(framework, pod)
 
@@ -516,7 +518,7 @@ class Scheduler:
         """
         assert isinstance(decision.verdict, Binding)
         self._release(decision)
-        pop, pod = decision.head.pop, decision.bound_pod
+        pop, pod = decision.head.pop, decision.attempted_pod
         steps: list[QueueStep] = [Done(pop)]
         latest = self.pods.get(pod.uid)
         if latest is not None and self._waits(latest):
@@ -529,7 +531,7 @@ class Scheduler:
     def _release(self, decision: Decision) -> None:
         """Remove an assumed pod from its node, unless an event has changed it meanwhile."""
         assert isinstance(decision.verdict, Binding)
-        pod, row = decision.bound_pod, decision.verdict.row
+        pod, row = decision.attempted_pod, decision.verdict.row
         if self.snapshot.name(row) == decision.verdict.node_name:
             self._framework(decision).unreserve(pod, row)
         if self.snapshot.is_assumed(pod.uid):
@@ -559,7 +561,7 @@ class Scheduler:
         return status.plugin if status is not None else ""
 
     def _framework(self, decision: Decision) -> Framework:
-        return self._cycles[decision.bound_pod.spec.scheduler_name].framework
+        return self._cycles[decision.attempted_pod.spec.scheduler_name].framework
 
     def _change_snapshot(self, change: events.SnapshotChange, pod: Pod) -> None:
         match change:
