@@ -16,6 +16,7 @@ import itertools
 import types
 from collections import deque
 from collections.abc import (
+    AsyncGenerator,
     AsyncIterator,
     Callable,
     Coroutine,
@@ -115,11 +116,11 @@ class AsyncLocalChannel:
 
         return invoke
 
-    def unary_stream(self, path: str, **codec: Any) -> Callable[..., AsyncIterator[Any]]:
+    def unary_stream(self, path: str, **codec: Any) -> Callable[..., AsyncGenerator[Any, None]]:
         """Return a method of one request and a stream of responses."""
         call = _Codec(self._server.method(path), **codec)
 
-        async def invoke(request: Any, **_options: object) -> AsyncIterator[Any]:
+        async def invoke(request: Any, **_options: object) -> AsyncGenerator[Any, None]:
             context = _Context()
             async for answer in call.function(call.received(request), context):
                 yield call.answered(answer, context)
@@ -197,12 +198,12 @@ class LocalChannel:
     def unary_stream(self, path: str, **codec: Any) -> Callable[..., Iterator[Any]]:
         """Return a method of one request and a stream of responses."""
         invoke = self._channel.unary_stream(path, **codec)
-        return lambda request, **_options: _pulled(self._loop, invoke(request))
+        return lambda request, **_options: _Pulled.of_answers(self._loop, invoke(request))
 
     def stream_stream(self, path: str, **codec: Any) -> Callable[[Iterator[Any]], _Pulled]:
         """Return a method of two streams."""
         open_stream = self._channel.stream_stream(path, **codec)
-        return lambda requests: _Pulled(self._loop, open_stream(requests))
+        return lambda requests, **_options: _Pulled.of_stream(self._loop, open_stream(requests))
 
     def close(self) -> None:
         """Do nothing: there is no connection."""
@@ -211,21 +212,36 @@ class LocalChannel:
 class _Pulled:
     """A call's responses, in order."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, stream: LocalStream) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        read: Callable[[], Coroutine[Any, Any, Any]],
+        cancel: Callable[[], None],
+    ) -> None:
         self._loop = loop
-        self._stream = stream
+        self._read = read
+        self.cancel = cancel
+
+    @classmethod
+    def of_answers(
+        cls, loop: asyncio.AbstractEventLoop, answers: AsyncGenerator[Any, None]
+    ) -> _Pulled:
+        """Return the responses that a method yields."""
+        return cls(loop, lambda: _next(answers), lambda: _run(loop, _closed(answers)))
+
+    @classmethod
+    def of_stream(cls, loop: asyncio.AbstractEventLoop, stream: LocalStream) -> _Pulled:
+        """Return the responses on a stream."""
+        return cls(loop, stream.read, stream.cancel)
 
     def __iter__(self) -> _Pulled:
         return self
 
     def __next__(self) -> Any:
         try:
-            return _run(self._loop, self._stream.read())
+            return _run(self._loop, self._read())
         except StopAsyncIteration:
             raise StopIteration from None
-
-    def cancel(self) -> None:
-        self._stream.cancel()
 
 
 class _Codec:
@@ -298,16 +314,12 @@ async def _each(call: _Codec, requests: Iterable[Any]) -> AsyncIterator[Any]:
         yield call.received(request)
 
 
-def _pulled(loop: asyncio.AbstractEventLoop, answers: AsyncIterator[_T]) -> Iterator[_T]:
-    while True:
-        try:
-            yield _run(loop, _next(answers))
-        except StopAsyncIteration:
-            return
-
-
-async def _next(answers: AsyncIterator[_T]) -> _T:
+async def _next(answers: AsyncGenerator[_T, None]) -> _T:
     return await anext(answers)
+
+
+async def _closed(answers: AsyncGenerator[Any, None]) -> None:
+    await answers.aclose()
 
 
 def _run(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, _T]) -> _T:

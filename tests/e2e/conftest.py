@@ -44,6 +44,6 @@ def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def here() -> Iterator[EmbeddedServices]:
-    """Serve queue, scheduler and eviction within this process."""
-    with EmbeddedServices(in_process=True, configuration=ANY_EXTENDER) as embedded:
+    """Serve queue, scheduler, eviction and autoscaler within this process."""
+    with EmbeddedServices(in_process=True, configuration=ANY_EXTENDER, autoscaler=True) as embedded:
         yield embedded

@@ -19,6 +19,7 @@ from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as autoscaler_pb
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as rpc
 from reprieve.scheduler.v1beta1.scheduler_service_pb2_grpc import SchedulerServiceServicer
+from services.rpc.client import channel
 from tests.conformance_mutants.scheduler_service import SmallSchedulerService, serving_scheduler
 from tests.e2e.commands import REFUSED, SERVICE, reprieve
 
@@ -169,12 +170,11 @@ class Spoiled:
         return call
 
 
-def checked(services: EmbeddedServices, service: str, spoil: Spoil) -> ContractReport:
+def checked(here: EmbeddedServices, service: str, spoil: Spoil) -> ContractReport:
     """Return what is found of our service with answers that are spoiled."""
-    contract, address = CONTRACTS[service], services.addresses[service]
+    contract, address = CONTRACTS[service], here.addresses[service]
     spoiled = dataclasses.replace(contract, stub=lambda it: Spoiled(contract.stub(it), spoil))
-    with grpc.insecure_channel(address) as channel:
-        return run_checks(spoiled, channel, address)
+    return run_checks(spoiled, channel(address), address)
 
 
 def _outcomes(it: Exchanged) -> Iterator[Any]:
@@ -383,9 +383,9 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
 @pytest.mark.parametrize(
     ("service", "spoil"), FAULTS, ids=[f"{name}-{each.__name__}" for name, each in FAULTS]
 )
-def test_a_fault_fails_its_check(services: EmbeddedServices, service: str, spoil: Spoil) -> None:
+def test_a_fault_fails_its_check(here: EmbeddedServices, service: str, spoil: Spoil) -> None:
     """By its name, and with what was expected; the level below the check's is reached."""
-    report = checked(services, service, spoil)
+    report = checked(here, service, spoil)
     check, why = FAULTS[service, spoil]
     failed = {each.check: each for each in report.results if each.result == FAILED}
     assert check in failed, list(failed)
@@ -393,7 +393,7 @@ def test_a_fault_fails_its_check(services: EmbeddedServices, service: str, spoil
     assert report.level == failed[check].level - 1
 
 
-def test_an_answer_that_is_sent_again_is_not_a_retry(services: EmbeddedServices) -> None:
+def test_an_answer_that_is_sent_again_is_not_a_retry(here: EmbeddedServices) -> None:
     """The same request again must answer what it answered."""
     seen: set[tuple[str, int]] = set()
 
@@ -404,7 +404,7 @@ def test_an_answer_that_is_sent_again_is_not_a_retry(services: EmbeddedServices)
                 it.answer.ClearField("heads")
             seen.add(key)
 
-    report = checked(services, "queue", forgetful)
+    report = checked(here, "queue", forgetful)
     failed = [each.check for each in report.results if each.result == FAILED]
     assert failed == ["repeats a response without applying it twice"]
 
