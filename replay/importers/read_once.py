@@ -7,6 +7,7 @@ each of its replays. Records are kept as bytes, because their readers may change
 from __future__ import annotations
 
 import functools
+import itertools
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -38,9 +39,15 @@ def read_once(load: Load) -> Load:
             return load(paths, options)
         key = (load, files, options, bounds.bounds())
         content = next((content for known, content in _kept if known == key), None)
-        if content is None:
-            content = [record.SerializeToString() for record in load(paths, options)]
-            _keep(key, content)
+        if content is not None:
+            return map(Record.FromString, content)
+        content, size, records = [], 0, load(paths, options)
+        for record in records:
+            content.append(record.SerializeToString())
+            size += len(content[-1])
+            if size > KEPT_BYTES:
+                return itertools.chain(map(Record.FromString, content), records)
+        _keep(key, content, size)
         return map(Record.FromString, content)
 
     return kept_or_loaded
@@ -48,7 +55,10 @@ def read_once(load: Load) -> Load:
 
 def _identities(paths: Sequence[Path]) -> _Key | None:
     """Return what differs after any change of the files; None if they may change unseen."""
-    found = [path.stat() for path in paths]
+    try:
+        found = [path.stat() for path in paths]
+    except OSError:
+        return None  # Whoever reads it says so.
     newest_ns = max(max(file.st_mtime_ns, file.st_ctime_ns) for file in found)
     if time.time_ns() - newest_ns <= SETTLED_NS:
         return None
@@ -57,10 +67,7 @@ def _identities(paths: Sequence[Path]) -> _Key | None:
     return tuple(zip(map(str, paths), places, times, strict=True))
 
 
-def _keep(key: _Key, content: list[bytes]) -> None:
-    size = sum(map(len, content))
-    if size > KEPT_BYTES:
-        return
+def _keep(key: _Key, content: list[bytes], size: int) -> None:
     while _kept and size + sum(len(data) for _, kept in _kept for data in kept) > KEPT_BYTES:
         del _kept[-1]
     _kept.insert(0, (key, content))

@@ -8,6 +8,7 @@ import pytest
 
 from replay import bounds
 from replay.errors import TraceError
+from replay.importers.kubernetes import manifests
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.kube import documents
@@ -120,3 +121,23 @@ def test_what_is_kept_is_bounded(
     names(second)
     names(first)
     assert reads == [first, second, first]
+
+
+def test_a_trace_beyond_the_bound_is_read_whole_each_time(
+    tmp_path: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """None of it is kept."""
+    monkeypatch.setattr("replay.importers.read_once.KEPT_BYTES", 1)
+    path = tmp_path / "nodes.yaml"
+    path.write_text("---\n".join(NODE % name for name in "abc"))
+    assert names(path) == names(path) == ["a", "b", "c"]
+    assert reads == [path, path]
+
+
+def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
+    """With the file's name, also where it was read before."""
+    path = written(tmp_path / "a.yaml", "a")
+    names(path)
+    path.unlink()
+    with pytest.raises(TraceError, match=r"a\.yaml"):
+        list(manifests.IMPORTER.load([path], ImportOptions()))
