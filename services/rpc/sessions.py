@@ -65,6 +65,7 @@ class Sessions(Generic[Core]):
         self._streams: Counter[str] = Counter()
         self._ceiling = Ceiling(limits)
         self._uncollected = 0
+        self._collects_soon = False
         self._timer: asyncio.TimerHandle | None = None
 
     def __len__(self) -> int:
@@ -224,11 +225,15 @@ class Sessions(Generic[Core]):
         """
         self._uncollected += _SESSION_OBJECTS + session.held.objects
         held = sum(_SESSION_OBJECTS + session.held.objects for session in self._sessions.values())
-        if self._uncollected < max(_COLLECT_OBJECTS, held):
+        if self._collects_soon or self._uncollected < max(_COLLECT_OBJECTS, held):
             return
         with suppress(RuntimeError):  # without a loop, the next end of a session tries again
-            asyncio.get_running_loop().call_later(_COLLECT_AFTER_S, gc.collect)
-            self._uncollected = 0
+            asyncio.get_running_loop().call_later(_COLLECT_AFTER_S, self._collect)
+            self._collects_soon = True
+
+    def _collect(self) -> None:
+        self._collects_soon, self._uncollected = False, 0
+        gc.collect()
 
     def _watch(self) -> None:
         """Check for expired sessions from time to time, as long as there are sessions."""

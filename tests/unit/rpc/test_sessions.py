@@ -393,6 +393,27 @@ class Cyclic:
         self.own = self
 
 
+def test_one_collection_is_due_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many sessions end before it; those that end later are collected by another one."""
+    monkeypatch.setattr(sessions_module, "_COLLECT_AFTER_S", 0.0)
+    collections = list[int]()
+    monkeypatch.setattr(gc, "collect", lambda: collections.append(1))
+
+    async def use(sessions: Sessions[Cyclic], count: int) -> None:
+        for _ in range(count):
+            sessions.delete(sessions.create(Cyclic()).name)
+        await asyncio.sleep(0.01)
+
+    async def use_twice() -> None:
+        sessions: Sessions[Cyclic] = Sessions("test")
+        await use(sessions, 100)
+        assert len(collections) == 1
+        await use(sessions, 100)
+
+    asyncio.run(use_twice())
+    assert len(collections) == 2
+
+
 def test_the_memory_of_ended_sessions_is_collected(monkeypatch: pytest.MonkeyPatch) -> None:
     """Soon, and in proportion to what they held; the collector itself looks far too seldom."""
     monkeypatch.setattr(sessions_module, "_COLLECT_AFTER_S", 0.0)
