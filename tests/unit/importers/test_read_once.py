@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from replay import bounds
 from replay.errors import TraceError
 from replay.importers.kubernetes import manifests
+from replay.importers.read_once import read_once
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.kube import documents
@@ -123,15 +125,24 @@ def test_what_is_kept_is_bounded(
     assert reads == [first, second, first]
 
 
-def test_a_trace_beyond_the_bound_is_read_whole_each_time(
-    tmp_path: Path, reads: list[Path], monkeypatch: pytest.MonkeyPatch
+def test_a_trace_beyond_the_bound_is_not_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """None of it is kept."""
+    """What follows the bound is loaded when it is asked for, each time."""
     monkeypatch.setattr("replay.importers.read_once.KEPT_BYTES", 1)
-    path = tmp_path / "nodes.yaml"
-    path.write_text("---\n".join(NODE % name for name in "abc"))
-    assert names(path) == names(path) == ["a", "b", "c"]
-    assert reads == [path, path]
+    loaded = list[int]()
+
+    def load(_paths: Sequence[Path], _options: ImportOptions) -> Iterator[Record]:
+        for sequence in (1, 2, 3):
+            loaded.append(sequence)
+            yield Record(sequence=sequence)
+
+    path = written(tmp_path / "a.yaml", "a")
+    reading = read_once(load)([path], ImportOptions())
+    assert loaded == [1]
+    assert [record.sequence for record in reading] == [1, 2, 3]
+    assert [record.sequence for record in read_once(load)([path], ImportOptions())] == [1, 2, 3]
+    assert loaded == [1, 2, 3, 1, 2, 3]
 
 
 def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
