@@ -124,15 +124,15 @@ def told(
     ("name", "delay"), [("v1.34", "off"), ("v1.34", "5s"), ("v1.16", "off"), ("v1.16", "5s")]
 )
 def test_a_session_restored_between_any_two_rounds_decides_the_same(
-    here: EmbeddedServices, tmp_path: Path, name: str, delay: str
+    services: EmbeddedServices, tmp_path: Path, name: str, delay: str
 ) -> None:
     """Restored before each round, with decisions in flight, a session says the same bytes.
 
     With a delay of preemptions, preemptors are gated meanwhile.
     """
     config = CONFIGS[name]
-    rounds = told(here, tmp_path, config, f"preemption-delay={delay}")
-    address = here.addresses["scheduler"]
+    rounds = told(services, tmp_path, config, f"preemption-delay={delay}")
+    address = services.addresses["scheduler"]
     whole, moved = Talker(address, config), Talker(address, config)
     in_flight = nominated = 0
     for round_ in rounds:
