@@ -32,6 +32,7 @@ from replay.results.recorder import Recorder, RecorderPosition
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import SPANS
 from replay.results.run.growth import RunGrowth
+from replay.results.run.listing import listed
 from replay.results.run.manifest import Manifest, trace_files
 from replay.results.run.resume_point import ResumePoint, RunCommand
 from replay.results.spans.rounds import synchronize_attributes
@@ -47,6 +48,7 @@ from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.kubelet.memory_limits import DEFAULT_KUBELET, KubeletMemory
 from replay.world.kubelet.usage import MEMORY
 from replay.world.loop.replay import Limits, Replay, ReplayEnd
+from replay.world.loop.rounds import RestartedScheduler
 from replay.world.response_checks import ContractError
 from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
@@ -310,7 +312,7 @@ class _Attempt:
         if autoscaler is not None:
             autoscaler.follow(self.recorder.traceparent)
         scaler = _TimedAutoscaler(autoscaler, self.recorder) if autoscaler is not None else None
-        audit, not_audited = _opened_audit(settings, scheduler)
+        audit, not_audited = _opened_audit(services)
         self.replay = Replay(
             scheduler,
             timed,
@@ -329,12 +331,13 @@ class _Attempt:
             autoscaling=settings.autoscaling,
         )
         self._audit, self._not_audited = audit, not_audited
+        self.replay.restarted = self._restarted
         self._ahead = LookAhead(self.replay, scheduler, opens_windows=recovery.opens_windows)
         self.replay.send_through(self._ahead)
         restore(self.replay, point)
         if audit is not None and point.rounds:
-            pods = self.replay.cluster.pods.values()
-            audit.catch_up(run.rounds(), {pod.uid: pod.node_name for pod in pods if pod.node_name})
+            self._catch_up(audit)
+        self._notice = notice
         self._checkpointer = Checkpointer(
             run,
             services,
@@ -361,12 +364,35 @@ class _Attempt:
             if is_wanted and not self._ahead.is_open:
                 saver.save(now_ns, self.replay, self.recorder)
 
-        limits = Limits(until_ns=self._settings.until_ns, progress=report)
+        restarts_ns = [restart.at_ns for restart in self._settings.restarts]
+        limits = Limits(until_ns=self._settings.until_ns, restarts_ns=restarts_ns, progress=report)
         try:
             self.end = self.replay.run(_noting(records, self.header), limits)
         except ContractError as error:
             raise self._with_place(error) from error
         self.delivery = self.recorder.close()
+
+    def _restarted(self, now_ns: int, restarts: int) -> RestartedScheduler:
+        """Open a session with the next scheduler, which lists all objects. Raises BackendError."""
+        services, since_ns = self._services, now_ns - self.replay.source.first_ns
+        self.recorder.flush()
+        services.restart_scheduler(now_ns, listed(self._run.rounds(), now_ns))
+        for warning in services.warnings:
+            self._notice(f"Warning: {warning}")
+        audit, not_audited = _opened_audit(services)
+        self._audit, self._not_audited = audit, not_audited or self._not_audited
+        if audit is not None:
+            self._catch_up(audit)
+        restart = self._settings.restarts[restarts - 1]
+        options = f" with {restart.options}" if restart.options else ""
+        text = _RESTARTED.format(format_duration(since_ns), options)
+        self.replay.journal.note("restart", text)
+        return RestartedScheduler(services.scheduler.names, audit)
+
+    def _catch_up(self, audit: Audit) -> None:
+        pods = self.replay.cluster.pods.values()
+        nodes = {pod.uid: pod.node_name for pod in pods if pod.node_name}
+        audit.catch_up(self._run.rounds(), nodes)
 
     def _with_place(self, error: ContractError) -> BackendError:
         """Return the error of a response with its request, time, and pod or node."""
@@ -426,23 +452,27 @@ _TICK_NOT_GIVEN = (
     "pods that were tried, or had 10 minutes for it, since the cluster last changed do not keep it "
     "going; --until {} plays on"
 )
+_RESTARTED = (
+    "the scheduler was restarted {} after the start of the trace{}: it listed all objects, pending "
+    "pods went to activeQ without back-off, their nominations were those of their status, and "
+    "attempts are counted from 1 again"
+)
 _NOT_AUDITED = (
     "the scheduler's placements are not checked by our filters, or not all of them: {}. Invalid "
     "ones are found only where a kubelet rejects the pod"
 )
 
 
-def _opened_audit(
-    settings: ReplaySettings, scheduler: SchedulerService
-) -> tuple[Audit | None, str]:
+def _opened_audit(services: Services) -> tuple[Audit | None, str]:
     """Return the audit of the scheduler's decisions, or None and the reason ("": by choice).
 
     Our own scheduler, if this replay has started it, decides by the same filters.
     """
+    settings = services.in_force
     if not settings.audits:
         return None, ""
     try:
-        return open_audit(settings.scheduler, scheduler.names), ""
+        return open_audit(settings.scheduler, services.scheduler.names), ""
     except ConfigurationError as error:
         return None, str(error)
 

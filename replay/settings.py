@@ -8,6 +8,7 @@ a run is explained with the scheduler that decided it.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import partial
@@ -97,6 +98,42 @@ class _Groups(TextFile):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SchedulerRestart:
+    """A restart of the scheduler at `at_ns`, ns since the Unix epoch.
+
+    options: the command line's options of the scheduler that is started then. changes: the settings
+    that are others from then on, by their names in ReplaySettings.
+    """
+
+    at_ns: int
+    options: str
+    changes: Mapping[str, Any]
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Return the restart as a manifest has it."""
+        return {"at_ns": self.at_ns, "options": self.options, **self.changes}
+
+    @classmethod
+    def of(cls, shown: Mapping[str, Any]) -> Self:
+        """Read a restart of a manifest. Raises LookupError, TypeError and ValueError."""
+        changes = {name: shown[name] for name in RESTARTABLE if name in shown}
+        return cls(at_ns=int(shown["at_ns"]), options=str(shown["options"]), changes=changes)
+
+
+RESTARTABLE = (
+    *("rules", "queue_rules", "kube_scheduler_configuration", "disable_preemption", "ties"),
+    *("sample_nodes", "seed", "scheduler_address", "no_audit"),
+)
+"""The settings that a restart of the scheduler may change."""
+_RESTARTS = Stored(
+    "configuration.restarts",
+    None,
+    lambda restarts: [restart.to_mapping() for restart in restarts],
+    lambda shown: tuple(map(SchedulerRestart.of, shown)),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySettings:
     """The settings of a replay.
 
@@ -112,6 +149,8 @@ class ReplaySettings:
     reconnect_ns: wall time to wait for a service that is lost, 0: none, None: by what the run has
     taken so far (replay/recovery.py). resumes: the run in run_path is continued.
     default_rules: the rules where `rules` is None, which the trace's header decides (run_replay).
+    restart_scheduler: restarts of the scheduler as their texts. restarts: what they change, in the
+    order of time.
     has_devices: whether the trace has devices and claims, which its header says (run_replay).
     """
 
@@ -175,6 +214,15 @@ class ReplaySettings:
         is_flag=True,
         help="Never preempt a pod.",
         stored=Stored("configuration.disable_preemption"),
+    )
+    restart_scheduler: tuple[str, ...] = _rules(
+        "--restart-scheduler",
+        multiple=True,
+        metavar="'TIME [OPTIONS]'",
+        help="Restart the scheduler at this time since the trace's first record, with other "
+        "options if any: '2h --rules v1.16', '2h --scheduler HOST:PORT'. The next one lists all "
+        "objects: pending pods are tried at once, without back-off, and keep their nominations. "
+        "Repeatable.",
     )
     no_eviction: bool = _rules(
         "--no-eviction", is_flag=True, help="Replay without node-pressure eviction."
@@ -299,6 +347,7 @@ class ReplaySettings:
     )
     overrides: Mapping[str, object] = field(default_factory=dict, metadata={STORED: _OVERRIDES})
     follow_until: str = field(default="", metadata={STORED: _FOLLOW_UNTIL})
+    restarts: tuple[SchedulerRestart, ...] = field(default=(), metadata={STORED: _RESTARTS})
     default_rules: str = NEWEST_RULES
     has_devices: bool = field(default=False, metadata={STORED: _HAS_DEVICES})
 
@@ -322,6 +371,24 @@ class ReplaySettings:
     def rules_in_force(self) -> str:
         """Return the version of the scheduler's rules, also where none was requested."""
         return self.rules or self.default_rules
+
+    @property
+    def schedulers(self) -> Sequence[Self]:
+        """Return the settings of each scheduler: the first one, and those after a restart."""
+        changes = itertools.accumulate(
+            (restart.changes for restart in self.restarts),
+            lambda former, later: {**former, **later},
+            initial=dict[str, Any](),
+        )
+        return [replace(self, **changed) for changed in changes]
+
+    def scheduler_at(self, at_ns: int | None) -> Self:
+        """Return the settings with those of the scheduler in force after the instant `at_ns`.
+
+        None: at the beginning.
+        """
+        restarted = sum(at_ns is not None and at.at_ns <= at_ns for at in self.restarts)
+        return self.schedulers[restarted]
 
     def assuming(self, models: Models) -> Self:
         """Return the settings with the options that choose `models`."""

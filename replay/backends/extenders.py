@@ -6,7 +6,7 @@ starts a scheduler is its operator.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,11 +27,19 @@ class NamedExtenders:
         return urls + [argument for path in self.files for argument in ("--extender-file", path)]
 
 
-def named_extenders(configuration: str) -> NamedExtenders:
-    """Return the extenders of a KubeSchedulerConfiguration; none if the scheduler refuses it.
+def named_extenders(configurations: Iterable[str]) -> NamedExtenders:
+    """Return the extenders of KubeSchedulerConfigurations; none of one that is refused.
 
-    configuration: the text, "" if none.
+    configurations: the texts, "" if none.
     """
+    named = [_named(configuration) for configuration in configurations]
+    return NamedExtenders(
+        urls=tuple(dict.fromkeys(url for one in named for url in one.urls)),
+        files=tuple(dict.fromkeys(file for one in named for file in one.files)),
+    )
+
+
+def _named(configuration: str) -> NamedExtenders:
     if "extenders" not in configuration:
         return NamedExtenders()
     from services.config.strict import document  # noqa: PLC0415 - loads yaml, which few runs need

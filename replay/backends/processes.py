@@ -213,7 +213,7 @@ class EmbeddedServices:
     They are child processes, or with `in_process` run in this one; `addresses` are theirs by name.
     With `warms_up` the scheduler compiles or loads its kernels before it listens, otherwise when it
     first has much work for them; `compiling` is called meanwhile. The scheduler calls the extenders
-    that `configuration`, the text of a KubeSchedulerConfiguration, lists.
+    that `configurations`, texts of KubeSchedulerConfigurations, list.
     """
 
     def __init__(
@@ -225,7 +225,7 @@ class EmbeddedServices:
         in_process: bool = False,
         warms_up: bool = False,
         compiling: Compiling = lambda _done, _all: None,
-        configuration: str = "",
+        configurations: Sequence[str] = (),
     ) -> None:
         self.processes: dict[str, ServiceProcess] = {}
         self.addresses: dict[str, str] = {}
@@ -234,7 +234,7 @@ class EmbeddedServices:
         self._in_process = in_process
         self._warms_up = warms_up
         self._compiling = compiling
-        self._extenders = named_extenders(configuration)
+        self._extenders = named_extenders(configurations)
         self._local = contextlib.ExitStack()
         self._starter: Starter | None = None
 

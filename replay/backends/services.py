@@ -284,6 +284,22 @@ class SchedulerService(_Session[scheduler_rpc.RunRoundRequest, scheduler_rpc.Run
         self.rounds = rounds
         super().reopen(address, chunks)
 
+    def reconfigure(self, config: scheduler_pb2.SchedulerConfig, tls: ClientTls) -> None:
+        """Set how later sessions are opened."""
+        self._request = scheduler_rpc.CreateSessionRequest(config=config)
+        self._tls, self._timeouts = tls, tls.timeouts
+
+    def list_objects(self, events: Iterable[scheduler_pb2.Event], at_ns: int) -> None:
+        """Send a new session the objects that exist at `at_ns`, before its first round.
+
+        Raises BackendError; ConfigurationError if an object is too large for a message.
+        """
+        rounds = self.rounds
+        for chunk in chunks(list(events)):
+            self.send_round(scheduler_pb2.Round(time_ns=at_ns, events=chunk, events_only=True))
+            self.receive_outcomes()
+        self.rounds = rounds
+
     def restore(self, chunks: Iterable[session_pb2.CheckpointChunk]) -> None:
         """Replace the session by one that is restored from a checkpoint.
 

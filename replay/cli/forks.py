@@ -110,10 +110,31 @@ def shared_states(former: Prepared, request: Prepared) -> SharedStates | None:
         return None
     else:
         until_ns = first_difference_ns(former.records(), request.records(), stops)
+    restart_ns = _first_restart_ns(former, request)
+    if restart_ns is not None:
+        until_ns = restart_ns if until_ns is None else min(until_ns, restart_ns)
     if request.settings.until_ns is not None:
         end_ns = request.start_ns + request.settings.until_ns + 1
         until_ns = end_ns if until_ns is None else min(until_ns, end_ns)
     return SharedStates(until_ns)
+
+
+def _first_restart_ns(former: Prepared, request: Prepared) -> int | None:
+    """Return the time from which states may differ by restarts of the scheduler; None: never.
+
+    The next restart keeps a replay going that has no end time. So where that of `former` comes
+    first, `request` may end, or skip retries, after its last record.
+    """
+    pairs = itertools.zip_longest(former.settings.restarts, request.settings.restarts)
+    for theirs, mine in pairs:
+        if theirs == mine:
+            continue
+        times = [restart.at_ns for restart in (theirs, mine) if restart]
+        is_longer = theirs is not None and (mine is None or theirs.at_ns < mine.at_ns)
+        if is_longer and request.settings.until_ns is None:
+            times.append(request.times_ns[1])
+        return min(times)
+    return None
 
 
 MUCH = 0.2
@@ -179,4 +200,6 @@ def _binding(settings: ReplaySettings) -> ReplaySettings:
         checkpoint_every_ns=0,
         keep_checkpoints=0,
         overrides={},
+        restart_scheduler=(),
+        restarts=(),
     )

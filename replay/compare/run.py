@@ -55,7 +55,7 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Compariso
         if not address:
             embedded = stack.enter_context(
                 EmbeddedServices(
-                    eviction=False, configuration=settings.scheduler.kube_scheduler_configuration
+                    eviction=False, configurations=[settings.scheduler.kube_scheduler_configuration]
                 )
             )
             address, tls = embedded.addresses["scheduler"], PLAIN

@@ -55,8 +55,9 @@ def explain(
     used a scheduler at an address, and if the scheduler at `address` cannot be reached or is
     another one; BackendError if the services fail.
     """
-    manifest = run.manifest()
-    target = _with_cost(find_target(run, query), manifest)
+    target = find_target(run, query)
+    manifest, target, restarted_ns = _of_scheduler(run.manifest(), target)
+    target = _with_cost(target, manifest)
     if target.entry is None and (target.eviction or target.rejection) is not None:
         return _created_bound(run, manifest, target, top)
     with contextlib.ExitStack() as stack:
@@ -74,7 +75,37 @@ def explain(
         else:
             embedded = stack.enter_context(EmbeddedServices(eviction=False, in_process=True))
             rerun = _open(manifest, embedded.addresses["scheduler"], PLAIN)
-        return _explained(run, manifest, target, top, rerun)
+        return _explained(run, manifest, target, top, rerun, restarted_ns)
+
+
+def _of_scheduler(
+    manifest: Manifest, target: ExplainTarget
+) -> tuple[Manifest, ExplainTarget, int | None]:
+    """Return manifest and target as of the scheduler that decided, and when it was restarted.
+
+    Where the next scheduler was started before the target's `until_ns`, the place in the queue is
+    that right before. The time is None for the first scheduler.
+    """
+    settings = ReplaySettings.of(manifest)
+    if not settings.restarts:
+        return manifest, target, None
+    times = [restart.at_ns for restart in settings.restarts]
+    moment_ns = target.until_ns if target.entry is None else target.entry.time_ns
+    past = [at_ns for at_ns in times if moment_ns is None or at_ns <= moment_ns]
+    coming = times[len(past) :]
+    if coming and target.until_ns is not None:
+        target = replace(target, until_ns=min(target.until_ns, coming[0] - 1))
+    if not past:
+        return manifest, target, None
+    in_force = settings.schedulers[len(past)]
+    is_same = in_force.scheduler_address == settings.scheduler_address
+    decided_by = manifest.decided_by if is_same else ""
+    stored = {name: in_force.stored()[name] for name in ("rules", "seed", "configuration")}
+    services = {**manifest.services}
+    if in_force.scheduler_address:
+        services["scheduler"] = in_force.scheduler_address
+    manifest = replace(manifest, **stored, services=services, decided_by=decided_by)
+    return manifest, target, past[-1]
 
 
 def _with_cost(target: ExplainTarget, manifest: Manifest) -> ExplainTarget:
@@ -111,7 +142,7 @@ def _open_again(manifest: Manifest, tls: ClientTls) -> Rerun:
             f"the run was decided by {_made_by(manifest)}, which does not answer: "
             f"{choice} ({error})"
         ) from error
-    if manifest.decided_by != rerun.implementation:
+    if manifest.decided_by and manifest.decided_by != rerun.implementation:
         rerun.close()
         now = rerun.implementation or "a scheduler without a name"
         raise RunError(f"the run was decided by {_made_by(manifest)}; now it is {now}: {choice}")
@@ -124,11 +155,18 @@ def _made_by(manifest: Manifest) -> str:
 
 
 def _explained(
-    run: RunDirectory, manifest: Manifest, target: ExplainTarget, top: int, rerun: Rerun
+    run: RunDirectory,
+    manifest: Manifest,
+    target: ExplainTarget,
+    top: int,
+    rerun: Rerun,
+    restarted_ns: int | None,
 ) -> PodExplanation:
     checkpoint = None if run.has_extenders else run.checkpoint_before(target.from_ns)
+    if checkpoint is not None and restarted_ns is not None and checkpoint.at_ns < restarted_ns:
+        checkpoint = None
     try:
-        result = rerun.find(run.rounds_with_responses(), target, checkpoint)
+        result = rerun.find(run.rounds_with_responses(), target, checkpoint, restarted_ns)
     finally:
         rerun.close()
     _check(target, result.outcome)

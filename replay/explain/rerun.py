@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 
 import grpc
 
@@ -21,6 +21,7 @@ from replay.errors import BackendError, RunError
 from replay.explain.target import ExplainTarget
 from replay.results.run.checkpoints import Checkpoint
 from replay.results.run.decision_log import one_by_one
+from replay.results.run.listing import is_before_restart, listed
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
@@ -73,12 +74,15 @@ class Rerun:
         rounds: Iterable[scheduler_pb2.Round],
         target: ExplainTarget,
         checkpoint: Checkpoint | None = None,
+        restarted_ns: int | None = None,
     ) -> RerunResult:
         """Send `rounds` up to the target, from the `checkpoint` on if the scheduler accepts it.
 
-        Raises RunError if the replay does not reach the target's attempt.
+        restarted_ns: when the run's scheduler was restarted last before the target; without a
+        checkpoint the rerun begins there. Raises RunError if the replay does not reach the target's
+        attempt.
         """
-        rounds = self._resumed(iter(rounds), checkpoint)
+        rounds = self._resumed(iter(rounds), checkpoint, restarted_ns)
         instants = (list(instant) for _, instant in groupby(rounds, lambda round_: round_.time_ns))
         evaluation: scheduler_pb2.Evaluation | None = None
         outcome: scheduler_pb2.Outcome | None = None
@@ -109,17 +113,42 @@ class Rerun:
         self._scheduler.close()
 
     def _resumed(
-        self, rounds: Iterator[scheduler_pb2.Round], checkpoint: Checkpoint | None
+        self,
+        rounds: Iterator[scheduler_pb2.Round],
+        checkpoint: Checkpoint | None,
+        restarted_ns: int | None,
     ) -> Iterator[scheduler_pb2.Round]:
-        """Return the rounds after the checkpoint; all rounds if the scheduler refuses it."""
+        """Return the rounds after the checkpoint.
+
+        If there is none, or the scheduler refuses it, they are those since the scheduler started.
+        """
         if checkpoint is None:
-            return rounds
+            return self._restarted(rounds, restarted_ns)
         try:
             self._scheduler.restore(checkpoint.scheduler())
         except (BackendError, RunError):  # Another version wrote it; its bytes were verified.
-            return rounds
+            return self._restarted(rounds, restarted_ns)
         self._at_ns = checkpoint.at_ns
         return islice(rounds, checkpoint.rounds, None)
+
+    def _restarted(
+        self, rounds: Iterator[scheduler_pb2.Round], restarted_ns: int | None
+    ) -> Iterator[scheduler_pb2.Round]:
+        """Send the objects that the scheduler listed at its restart; return the rounds since."""
+        if restarted_ns is None:
+            return rounds
+        later = deque[scheduler_pb2.Round]()
+
+        def before() -> Iterator[scheduler_pb2.Round]:
+            for round_ in rounds:
+                if not is_before_restart(round_, restarted_ns):
+                    later.append(round_)
+                    return
+                yield round_
+
+        self._scheduler.list_objects(listed(before(), restarted_ns), restarted_ns)
+        self._at_ns = restarted_ns
+        return chain(later, rounds)
 
     def _send_until(
         self, instants: Iterator[list[scheduler_pb2.Round]], at_ns: int

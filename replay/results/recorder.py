@@ -274,6 +274,12 @@ class Recorder:
         if self._round_spans is not None:
             self._round_spans.stepped(step, self._epoch_ns + began_ns, wall_ns, nodes, attributes)
 
+    def flush(self) -> None:
+        """Write all records to the run's files. Raises OutputError and RunError."""
+        self.catch_up()
+        for log in self._logs():
+            log.flush()
+
     def position(self, *, syncs: bool = True) -> RecorderPosition:
         """Write all records to the run's files, and return the position to continue the run from.
 

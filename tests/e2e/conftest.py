@@ -25,7 +25,7 @@ def services() -> Iterator[EmbeddedServices]:
     before = os.environ.get("PYTHONPATH")
     os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(ROOT / "gen")])
     try:
-        with EmbeddedServices(configuration=ANY_EXTENDER, autoscaler=True) as embedded:
+        with EmbeddedServices(configurations=[ANY_EXTENDER], autoscaler=True) as embedded:
             yield embedded
     finally:
         if before is None:
@@ -45,5 +45,7 @@ def long_trace(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def here() -> Iterator[EmbeddedServices]:
     """Serve queue, scheduler, eviction and autoscaler within this process."""
-    with EmbeddedServices(in_process=True, configuration=ANY_EXTENDER, autoscaler=True) as embedded:
+    with EmbeddedServices(
+        in_process=True, configurations=[ANY_EXTENDER], autoscaler=True
+    ) as embedded:
         yield embedded

@@ -81,6 +81,17 @@ def shared_of(run: RunDirectory) -> SharedBeginning:
             ("--set", f"deployment.app-001.replicas=30,at={AT}"),
         ),
         (("--until", "5m"), ("--until", "5m")),
+        (
+            ("--rules", "v1.16", "--seed", "5"),
+            ("--restart-scheduler", f"{AT} --seed 5 --rules v1.16"),
+        ),
+        (
+            ("--set", "podMaxBackoffSeconds=60", "--fail", NODE),
+            (
+                *("--fail", f"{NODE},at={AT}"),
+                *("--restart-scheduler", f"{AT} --set podMaxBackoffSeconds=60"),
+            ),
+        ),
     ],
 )
 def test_a_fork_is_the_run_of_its_twin(
@@ -197,11 +208,9 @@ def test_a_fork_that_breaks_off_goes_on(forked: Path, breaking: str) -> None:
         (("c.ktr", "--from", "a"), "leave TRACE out"),
         (("--from", "a", "--at", "soon"), "is not a duration or a time"),
         (("--from", "a", "--at", AT, "--usage", "* memory 1Mi"), "--usage has an effect from the"),
-        (("--from", "a", "--at", AT, "--rules", "v1.16"), "--rules has an effect from the"),
-        (("--from", "a", "--at", AT, "--seed", "5"), "--seed has an effect from the"),
         (("--from", "a", "--at", AT, "--no-eviction"), "--no-eviction has an effect from the"),
         (
-            ("--from", "a", "--at", AT, "--set", "podMaxBackoffSeconds=60"),
+            ("--from", "a", "--at", AT, "--set", "evictionHard.memory.available=1Mi"),
             "a configuration is that of the whole replay",
         ),
         (("--from", "nothing"), "is not a run directory"),

@@ -3,9 +3,10 @@
     python -m tests.torture.forks --count 50 --seed 1
 
 Each attempt makes a replay of another kind (tests/torture/kill_traces.py), which keeps many
-checkpoints, and then some forks of it: `--from RUN --at TIME` with what happens then. Their twins
-have the same options with `at=` and begin at the beginning. tests/torture/same_run.py compares the
-two, and that something was shared is counted. A failure prints the command that repeats it.
+checkpoints, and then some forks of it: `--from RUN --at TIME` with what happens then, such as a
+restart of the scheduler with other rules. Their twins have the same options with their times, and
+begin at the beginning. tests/torture/same_run.py compares the two, and that something was shared is
+counted. A failure prints the command that repeats it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,8 @@ from tests.torture.kill_traces import kind_of, kinds, replay_of
 from tests.torture.same_run import recorded_differences
 
 FORKS = 3
+RESTARTS = 0.2
+"""The share of other changes that come with a restart of the scheduler."""
 _RELEASE = """
 apiVersion: apps/v1
 kind: Deployment
@@ -79,7 +82,7 @@ def attempt(seed: int, folder: Path, forks: int = FORKS) -> tuple[list[str], int
 def _change(
     run: RunDirectory, chance: random.Random, folder: Path, number: int
 ) -> tuple[str, list[str], list[str]]:
-    """Return a moment, options that begin then, and the same ones with `at=`."""
+    """Return a moment, options that begin then, and those of the twin."""
     times, nodes, classes = _times_and_names(run)
     start_ns, end_ns = times[0], times[-1]
     # Some are the moments of rounds, and one may be after the run's end.
@@ -88,8 +91,13 @@ def _change(
     node = chance.choice(nodes)
     release = folder / f"release-{number}.yaml"
     release.write_text(_RELEASE.format(replicas=chance.randint(1, 40)), encoding="utf-8")
+    scheduler = chance.choice(
+        (["--rules", "v1.16"], ["--rules", "v1.34"], ["--seed", "9"], ["--disable-preemption"])
+    )
     texts = chance.choice(
         (
+            [],
+            [],
             [("--fail", node)],
             [("--fail", f"{node},for={chance.choice((30, 400))}s")],
             [("--drain", f"{node},uncordon-after=20s")],
@@ -106,6 +114,9 @@ def _change(
     )
     added = [text for option in texts for text in option]
     timed = [text for name, value in texts for text in (name, f"{value},at={at}")]
+    if not texts or chance.random() < RESTARTS:
+        added += scheduler
+        timed += ["--restart-scheduler", shlex.join([at, *scheduler])]
     return at, added, timed
 
 

@@ -30,7 +30,7 @@ from replay.overrides.overrides import OverridePlan, Overrides
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.table import mistakes_query, render
 from replay.runner import FinishedReplay
-from replay.settings import ReplaySettings
+from replay.settings import RESTARTABLE, ReplaySettings
 from reprieve.trace.v1beta1 import trace_pb2
 from services.rpc.access import ClientTls
 from services.rpc.client import tls_options
@@ -68,8 +68,15 @@ class ReplayRequest:
             settings = replace(settings, autoscaler=resolved(settings.autoscaler, self.named()))
         settings = replace(settings, autoscaler=overrides.autoscaler(settings.autoscaler))
         scheduler, kubelet = settings.kube_scheduler_configuration, settings.kubelet_configuration
+        restarts = self.settings.restarts
+        if settings.restart_scheduler:
+            from replay.cli.restarts import restarts_of  # noqa: PLC0415 - loaded when needed
+
+            start_ns = next(self.trace.records(), trace_pb2.Record()).time_ns
+            restarts = restarts_of(settings, overrides, start_ns)
         return replace(
             settings,
+            restarts=restarts,
             trace_paths=self.trace.paths,
             kube_scheduler_configuration=overrides.scheduler(
                 scheduler or "", samples=settings.sample_nodes
@@ -163,7 +170,8 @@ def _overrides(**texts: Any) -> Overrides:
         "--at",
         "moment",
         metavar="DURATION|TIME",
-        help="With --from: let the what-ifs of this command begin at this moment of the run.",
+        help="With --from: let the what-ifs of this command begin at this moment of the run. With "
+        "options of the scheduler, such as --rules or --scheduler, it is restarted then.",
     ),
     click.option(
         "--share", "shares", hidden=True, type=click.Path(file_okay=False, path_type=Path)
@@ -223,6 +231,7 @@ def command(
       reprieve replay recording/ --autoscaler groups.yaml
       reprieve replay cluster.ktr --set priorityClass.batch.value=50
       reprieve replay --from runs/today --at 2h --fail node-7
+      reprieve replay --from runs/today --at 2h --rules v1.16
     """
     del fork, moment  # parse_args has replaced them by the options that they stand for.
     return ReplayRequest(
@@ -386,6 +395,7 @@ _AT_ANY_TIME = frozenset(
     {
         *("run_path", "force", "until_ns", "batch_size", "in_process", "reconnect_ns", "no_audit"),
         *("checkpoint_every_ns", "keep_checkpoints", "sampling", "span_clock"),
+        "restart_scheduler",
         *("allows_no_effect", "scale_order"),
     }
 )
@@ -393,28 +403,42 @@ _AT_ANY_TIME = frozenset(
 
 
 def begun_at(added: Sequence[str], moment: str, begun: Sequence[str]) -> list[str]:
-    """Add `at=` to each what-if in `added` that has none, for a fork of the command line `begun`.
+    """Let each what-if in `added` begin at `moment`, for a fork of the command line `begun`.
 
-    Raises UsageError.
+    What-ifs get `at=` unless they have it. Options of the scheduler become those of a restart at
+    that time. Raises UsageError and ExitError.
     """
-    at = f",at={shown(_offset_ns(moment, begun))}"
+    from replay.cli.restarts import changes_scheduler, options_of_restart  # noqa: PLC0415 - when needed
+
+    since_start = shown(_offset_ns(moment, begun))
+    at = f",at={since_start}"
     context = command.make_context("replay", ["-", *added], resilient_parsing=True)
     deciding = {option.name for option in (*fields(Overrides), *fields(ReplaySettings))}
     for parameter in context.command.params:
         name = str(parameter.name)
         is_given = context.get_parameter_source(name) is ParameterSource.COMMANDLINE
-        if is_given and name in deciding - _TIMED.keys() - _AT_ANY_TIME:
+        if is_given and name in deciding - _TIMED.keys() - _AT_ANY_TIME - {*RESTARTABLE}:
             problem = "has an effect from the beginning: leave --at out"
             raise click.UsageError(f"{parameter.opts[0]} {problem}")
-    kept = without(added, _TIMED)
+    scheduler_sets = list[str]()
+    kept = without(added, {*_TIMED, *RESTARTABLE})
     former = command.make_context("replay", list(begun), resilient_parsing=True)
     if context.params.get("drop_nodes") and former.params.get("drop_nodes"):
         raise click.UsageError("--drop-nodes is in the run's command already: name its trace")
     for name, flag in _TIMED.items():
         texts = context.params.get(name) or ()
-        for text in (texts,) if isinstance(texts, str) else texts:
+        texts = (texts,) if isinstance(texts, str) else texts
+        if name == "sets":
+            with refusing(OverrideError):
+                scheduler_sets = [text for text in texts if changes_scheduler(text)]
+            texts = [text for text in texts if text not in scheduler_sets]
+        for text in texts:
             has_time = any(part.strip().startswith("at=") for part in text.split(","))
             kept += [flag, text if has_time else text + at]
+    raw, _, _ = command.make_parser(context).parse_args(["-", *added])
+    restart = options_of_restart(raw, scheduler_sets)
+    if restart:
+        kept += ["--restart-scheduler", f"{since_start} {shlex.join(restart)}"]
     return kept
 
 

@@ -121,6 +121,10 @@ class LookAhead:
             and len(self._replay.cluster.events) < EVENTS_PER_MESSAGE
         )
 
+    def restarted(self) -> None:
+        """Forget what the former scheduler has answered; see `MessageSaver.restarted`."""
+        self._may_wait = self._urgency = None
+
     def watch(
         self, event: scheduler_pb2.Event, pod: PodRecord | None, ends_nomination: bool
     ) -> None:

@@ -135,9 +135,11 @@ class Windows:
         self._rounds_max = max(1, self._rounds_max)
         if not rounds_max or not self._are_foreseeable(pending):
             return
-        stop_ns = self._replay.stop_ns
+        stop_ns, restart_ns = self._replay.stop_ns, self._replay.restart_ns
         self._drafts, self._planned, self._names, self._pods_ended = {}, [], set(), 0
         self._until_ns = NEVER_NS if stop_ns is None else stop_ns + 1
+        if restart_ns is not None:
+            self._until_ns = min(self._until_ns, restart_ns)
         self._end_reason = END
         rounds = count = size = 0
         for foreseen in self._rounds(now_ns, pending, window):

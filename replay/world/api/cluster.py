@@ -337,6 +337,18 @@ class Cluster:
         """Return whether every pending pod was tried since the snapshot last changed."""
         return self.tried >= len(self.pending)
 
+    def scheduler_restarted(self, scheduler_names: frozenset[str]) -> None:
+        """Note that a new scheduler takes the pods of these names, and has tried none of them."""
+        self._scheduler_names = scheduler_names
+        for pod in self.pods.values():
+            if not pod.node_name and pod.queued != self.is_schedulable(pod):
+                if pod.queued:
+                    self._delist(pod)
+                else:
+                    self._enlist(pod)
+            pod.tried_at = -1
+        self._snapshot_changed()
+
     # Nodes
 
     def put_node(self, now_ns: int, node: node_pb2.Node) -> None:

@@ -103,8 +103,12 @@ class OutcomeExecutor:
                 self._cluster.status_changed(now_ns, pod, nomination_ended=ended)
 
     def preemption_due(self, now_ns: int, key: str) -> list[scheduler_pb2.Answer]:
-        """Carry out the preemption that is due with a PREEMPTION action; return its answer."""
-        answers = [self.preemptions.due(now_ns, key)]
+        """Carry out the preemption that is due with a PREEMPTION action; return its answer.
+
+        Returns none where the scheduler that decided it is gone.
+        """
+        answer = self.preemptions.due(now_ns, key)
+        answers = [] if answer is None else [answer]
         self._journal.flush()
         return answers
 

@@ -88,13 +88,21 @@ class PreemptionExecutor:
         self._timeline.plan(now_ns + self._delay_ns, ActionKind.PREEMPTION, key)
         return False
 
-    def due(self, now_ns: int, key: str) -> scheduler_pb2.Answer:
+    def forget(self) -> None:
+        """Forget the preemptions under way: the scheduler that makes their calls is gone."""
+        self._under_way.clear()
+
+    def due(self, now_ns: int, key: str) -> scheduler_pb2.Answer | None:
         """Carry out the preemption that is due with a PREEMPTION action; return its answer.
+
+        Returns None for one that has been forgotten.
 
         A victim that has gone meanwhile counts as deleted. (A victim is known by its UID here;
         upstream would delete a new pod of its name.)
         """
-        decided = self._under_way.pop(key)
+        decided = self._under_way.pop(key, None)
+        if decided is None:
+            return None
         answer = scheduler_pb2.Answer(pop=decided.pop)
         self._carry_out(now_ns, decided, None, answer)
         return answer

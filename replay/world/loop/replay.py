@@ -33,6 +33,7 @@ from replay.world.loop.rounds import (
     MessageSaver,
     Observer,
     PlacementAudit,
+    RestartedScheduler,
     RoundStream,
     SchedulerBackend,
 )
@@ -74,10 +75,12 @@ class ReplayEnd(Enum):
 class Limits:
     """The limits of a replay: it stops `until_ns` after the first record; None: without a limit.
 
-    `progress` is called after each instant, with its time (ns) and the cluster.
+    `restarts_ns`: when the scheduler restarts, in order (ns since the Unix epoch). `progress` is
+    called after each instant, with its time (ns) and the cluster.
     """
 
     until_ns: int | None = None
+    restarts_ns: Sequence[int] = ()
     progress: Callable[[int, Cluster], None] = field(default=lambda _now_ns, _cluster: None)
 
 
@@ -87,6 +90,9 @@ class Replay:
     With `autoscaling` an autoscaler makes and removes nodes of its groups.
 
     `stop_ns` is the latest time of the run, None if it ends when nothing is left to happen.
+    `restart_ns` is the time of the scheduler's next restart, None without one; `restarts` counts
+    those that have been. `restarted` replaces the scheduler's session by one that has been sent all
+    objects; it receives the time, and the number of restarts.
     """
 
     _wakeup_ns: int | None
@@ -95,6 +101,7 @@ class Replay:
     stop_ns: int | None
     now_ns: int
     instants: int
+    restarts: int
 
     def __init__(
         self,
@@ -145,6 +152,9 @@ class Replay:
         self.source = RecordSource()
         self.now_ns = 0
         self.instants = 0
+        self.restarts = 0
+        self._restarts_ns: Sequence[int] = ()
+        self.restarted: Callable[[int, int], RestartedScheduler] = _no_restart
 
     def send_through(self, scheduler: MessageSaver) -> None:
         """Send rounds to a scheduler that stands before the first one, and sees all events."""
@@ -174,6 +184,7 @@ class Replay:
         source.read(records)
         if limits.until_ns is not None:
             limits = replace(limits, until_ns=limits.until_ns + source.first_ns)
+        self._restarts_ns = limits.restarts_ns
         while True:
             at_ns, end = self._next_instant(source, limits)
             if at_ns is None:
@@ -197,13 +208,13 @@ class Replay:
         stop_ns, end = _stop(limits.until_ns, source.window_end_ns)
         self.stop_ns = stop_ns
         record_ns = source.next_ns()
-        if stop_ns is None and record_ns is None:
+        if stop_ns is None and record_ns is None and self.restart_ns is None:
             if self._is_finished():
                 return None, ReplayEnd.FINISHED
             if wakeup_ns is not None and self._is_out_of_patience():
                 wakeup_ns = None
                 self.journal.notes["retries", RETRIES_SKIPPED] = 1
-        times = (record_ns, self.timeline.next_ns(), wakeup_ns)
+        times = (record_ns, self.timeline.next_ns(), wakeup_ns, self.restart_ns)
         due = [at_ns for at_ns in times if at_ns is not None]
         if not due:
             return None, ReplayEnd.FINISHED
@@ -232,7 +243,7 @@ class Replay:
         """
         self.instants += 1
         without_progress = 0
-        for number in itertools.count():
+        for number in itertools.count(self._restart_if_due(now_ns)):
             if without_progress >= ROUNDS_MAX:
                 raise LoopError(self._loop_text(now_ns))
             is_busy = self._costs.is_busy(now_ns)
@@ -251,6 +262,35 @@ class Replay:
         version = (self.cluster.snapshot_version, self.cluster.enlisted)
         if self._version != version:
             self._version, self._unchanged_since_ns = version, now_ns
+
+    @property
+    def restart_ns(self) -> int | None:
+        """Return the time of the scheduler's next restart, None without any."""
+        return next(iter(self._restarts_ns[self.restarts :]), None)
+
+    def _restart_if_due(self, now_ns: int) -> int:
+        """Restart the scheduler if that is due; return the number of the instant's next round.
+
+        The former scheduler receives what has not been sent yet as round 0. It loses what it alone
+        has: back-off, attempts, why each pod was refused, bindings and deletions of victims that
+        have not reached the API server. The next one lists all objects.
+
+        Source: kubernetes v1.36 pkg/scheduler/scheduler.go, New, Run; eventhandlers.go,
+        addAllEventHandlers (a pod without a node is added to the queue).
+        """
+        if self.restart_ns is None or self.restart_ns > now_ns:
+            return 0
+        self.stream.begin(now_ns, 0)
+        self.stream.finish(self.cluster.take_events())
+        while self.restart_ns is not None and self.restart_ns <= now_ns:
+            self.restarts += 1
+        self._costs.forget(now_ns)
+        self._outcomes.preemptions.forget()
+        self._wakeup_ns = None
+        scheduler = self.restarted(now_ns, self.restarts)
+        self.cluster.scheduler_restarted(scheduler.names)
+        self.stream.restarted(scheduler.audit)
+        return 1
 
     def _carry_out(self, now_ns: int) -> None:
         """Send the round and carry out its outcomes, whose effects belong to the next one.
@@ -342,6 +382,10 @@ def _pod_name(event: scheduler_pb2.Event) -> str:
             meta = sent.pod.metadata
             return f"{meta.namespace}/{meta.name}" if sent.HasField("pod") else ""
     return ""
+
+
+def _no_restart(_now_ns: int, _restarts: int) -> RestartedScheduler:
+    raise AssertionError("a replay without restarts")
 
 
 def _stop(until_ns: int | None, window_end_ns: int) -> tuple[int | None, ReplayEnd]:

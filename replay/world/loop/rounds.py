@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from replay.world.api.pod_record import PodRecord
 from replay.world.response_checks import SentObjects, check_outcomes
@@ -44,6 +44,9 @@ class MessageSaver(SchedulerBackend, Protocol):
     def may_wait(self) -> bool:
         """Return whether everything that is not sent yet may be sent with a later round."""
 
+    def restarted(self) -> None:
+        """Note that another scheduler has all objects, and nothing has been sent to it since."""
+
 
 class Observer(Protocol):
     """A recorder of a run, which has no effect on the run."""
@@ -66,6 +69,13 @@ class PlacementAudit(Protocol):
         self, round_: scheduler_pb2.Round, outcomes: scheduler_pb2.RoundOutcomes
     ) -> InvalidOutcomes:
         """Return the invalid ones among a message's outcomes."""
+
+
+class RestartedScheduler(NamedTuple):
+    """A scheduler that has been sent all objects: the names that it takes pods of, its audit."""
+
+    names: frozenset[str]
+    audit: PlacementAudit | None
 
 
 class RoundStream:
@@ -101,6 +111,7 @@ class RoundStream:
     ) -> None:
         self.scheduler = scheduler
         self.may_wait: Callable[[], bool] = lambda: False
+        self.scheduler_restarted: Callable[[], None] = lambda: None
         self._observer = observer
         self._sent = sent
         self._audit = audit
@@ -121,6 +132,7 @@ class RoundStream:
     def send_through(self, scheduler: MessageSaver) -> None:
         """Send to a scheduler that stands before the one given first."""
         self.scheduler, self.may_wait = scheduler, scheduler.may_wait
+        self.scheduler_restarted = scheduler.restarted
 
     def begin(self, now_ns: int, number: int) -> None:
         """Begin round `number` of an instant."""
@@ -171,6 +183,12 @@ class RoundStream:
             if self._audit is not None:
                 self.judged(self._audit.judge(round_, outcomes))
             yield outcomes
+
+    def restarted(self, audit: PlacementAudit | None) -> None:
+        """Note that another scheduler has all objects, and has tried no pod yet."""
+        self._pods_left = True
+        self._audit = audit
+        self.scheduler_restarted()
 
     def finish(self, events: Sequence[scheduler_pb2.Event]) -> None:
         """Send the events and answers not sent yet at the end of the run."""

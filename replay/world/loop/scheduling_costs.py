@@ -89,6 +89,12 @@ class SchedulingCosts:
         outcome = self._waiting.pop(key, None)
         return ([] if outcome is None else [outcome]), self._mistakes.pop(key, Mistake.NONE)
 
+    def forget(self, now_ns: int) -> None:
+        """Forget the cycle and the bindings under way: the scheduler that made them is gone."""
+        self._waiting.clear()
+        self._mistakes.clear()
+        self._busy_until_ns = min(self._busy_until_ns, now_ns)
+
     def _plan(self, at_ns: int) -> str:
         self._count += 1
         key = str(self._count)

@@ -52,6 +52,20 @@ def test_a_pod_that_a_user_changes_is_to_be_tried_again() -> None:
     assert not world.cluster.all_tried()
 
 
+def test_a_new_scheduler_has_tried_no_pod_and_takes_those_of_its_own_names() -> None:
+    """Pods that the former one took alone are not pending any more."""
+    world = make_world()
+    world.cluster.tried_now(world.pod("b"))
+    world.cluster.scheduler_restarted(frozenset({"default-scheduler"}))
+    assert not world.cluster.all_tried()
+    world.cluster.scheduler_restarted(frozenset({"other"}))
+    assert not world.cluster.pending
+    pod = make_pod("c")
+    pod.spec.scheduler_name = "other"
+    world.feed(1, create_pod(pod))
+    assert [pod.key for pod in world.cluster.pending.values()] == ["default/c"]
+
+
 def test_a_change_of_the_snapshot_invalidates_all_verdicts() -> None:
     """A node, a binding, a pod on a node that ends, changes or goes."""
     world = make_world()
