@@ -6,15 +6,15 @@ from services.framework.runtime.framework import Framework
 from services.framework.runtime.node_dry_run import NodeDryRun
 from services.framework.runtime.verdicts import EquivalenceClass
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.attempt import Cycle
+from services.scheduler.core.cycle.attempt import ProfileCycles
 from services.scheduler.core.cycle.evaluate import NodeVerdicts, evaluate_pod
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 
 
 def evaluate(framework: Framework, pod: Pod, *, nominated_first: bool = True) -> NodeVerdicts:
     """Return every verdict about `pod` on every node, without extenders."""
-    cycle = Cycle(framework, KeyedChoice(0), nominated_first=nominated_first)
-    found = evaluate_pod(cycle, pod, attempt=1, now_ns=0, preemptor=None, seed=0)
+    cycles = ProfileCycles(framework, KeyedChoice(0), nominated_first=nominated_first)
+    found = evaluate_pod(cycles, pod, attempt=1, now_ns=0, preemptor=None, seed=0)
     return found.verdicts
 
 

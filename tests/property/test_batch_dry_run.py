@@ -31,7 +31,7 @@ from services.kube.selector import (
     UnsatisfiableAction,
 )
 from services.kube.workloads import PodDisruptionBudget
-from services.scheduler.core.cycle.attempt import Cycle
+from services.scheduler.core.cycle.attempt import ProfileCycles
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from tests.builders import make_budget, make_node, make_pod, requirement
 
@@ -208,14 +208,14 @@ def test_the_batch_agrees_with_the_dry_runs(
             node = node.zone(f"z{number // 2}")
         snapshot.set_node(node.label(LABEL_HOSTNAME, name).obj())
     framework = Framework(snapshot)
-    cycle, batch_dry_run = Cycle(framework, KeyedChoice(0)), BatchDryRun(snapshot, rules)
+    cycles, batch_dry_run = ProfileCycles(framework, KeyedChoice(0)), BatchDryRun(snapshot, rules)
     preemptor = DefaultPreemption(rules=rules)
     for step in range(2):
         change(data, snapshot, step)
         if make is particular:
             make_hermits(data, snapshot)
         pod = make(data, f"new{step}")
-        result = cycle.schedule_pod(pod, 1)
+        result = cycles.schedule_pod(pod, 1)
         if not isinstance(result, FitError):
             continue
         tie_break = hashed_tie_break(seed=0, uid=pod.uid, attempt=1)

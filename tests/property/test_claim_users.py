@@ -103,7 +103,7 @@ def test_pods_whose_gates_read_an_object_are_found_in_their_order(
             pending.drop(uid)
             plain.pop(uid, None)
         else:
-            pending.put(uid, for_pods=False)
+            pending.put(uid, waits_for_pods=False)
             pending.put_gate(uid, pod_namespace, names)
             plain[uid] = (pod_namespace, names)
     assert list(pending.gated_by(namespace, name)) == [

@@ -19,7 +19,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.attempt import Cycle
+from services.scheduler.core.cycle.attempt import ProfileCycles
 from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Binding
@@ -199,7 +199,7 @@ class Changes(RuleBasedStateMachine):
             self._choice_is_one_of_the_best(shape, verdicts)
 
     def _choice_is_one_of_the_best(self, shape: Pod, verdicts: NodeVerdicts) -> None:
-        result = Cycle(self.framework, KeyedChoice(1)).schedule_pod(shape, 1)
+        result = ProfileCycles(self.framework, KeyedChoice(1)).schedule_pod(shape, 1)
         if isinstance(result, Binding):
             assert result.node_name in verdicts.best
             assert (result.feasible, result.tied) == (len(verdicts.feasible), len(verdicts.best))

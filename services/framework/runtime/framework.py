@@ -177,7 +177,7 @@ class Framework:
         keys = [filter_key(pod, self.snapshot) for filter_key in self._beyond_keys]
         return keys.count(None) != len(keys)
 
-    def is_refused_for_pods(self, plugins: Iterable[str]) -> bool:
+    def any_reads_beyond_nodes(self, plugins: Iterable[str]) -> bool:
         """Return whether one of `plugins`, which refused a pod, reads beyond single nodes."""
         return not self._beyond_nodes.isdisjoint(plugins)
 

@@ -27,7 +27,7 @@ from services.framework.status import Code, Status
 from services.kube.node import Node
 from services.kube.pod import Pod, PreferredSchedulingTerm
 from services.kube.selector import NodeSelector, NodeSelectorTerm
-from services.scheduler.core.cycle.attempt import Cycle, CycleError
+from services.scheduler.core.cycle.attempt import ProfileCycles
 from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Binding, Failed
@@ -78,8 +78,8 @@ def test_a_filter_without_its_prefilter_ends_the_cycle() -> None:
     """NodeResourcesFit reads what PreFilter prepared, and says that it cannot."""
     profile = profile_with({ExtensionPoint.PRE_FILTER: off(FIT)})
     framework = framework_of(profile, roomy("a"))
-    found = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
-    assert isinstance(found, CycleError)
+    found = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
+    assert isinstance(found, Failed)
     assert found.message.startswith('running "NodeResourcesFit" filter plugin: ')
     assert judged(profile, make_pod().obj(), roomy("a")).error == found.message
 
@@ -88,7 +88,7 @@ def test_a_node_that_is_refused_before_hides_the_failure() -> None:
     """No node is left for the failing filter to look at, so the pod is unschedulable."""
     profile = profile_with({ExtensionPoint.PRE_FILTER: off(FIT)})
     framework = framework_of(profile, make_node("a").unschedulable().obj())
-    found = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
+    found = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
     assert isinstance(found, FitError)
 
 
@@ -96,11 +96,13 @@ def test_a_score_without_its_prescore_ends_the_cycle_where_nodes_are_scored() ->
     """One node alone is taken without a score."""
     profile = profile_with({ExtensionPoint.PRE_SCORE: off("TaintToleration")})
     both = framework_of(profile, roomy("a"), roomy("b"))
-    found = Cycle(both, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
-    assert isinstance(found, CycleError)
+    found = ProfileCycles(both, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
+    assert isinstance(found, Failed)
     assert 'plugin "TaintToleration" failed' in found.message
     alone = framework_of(profile, roomy("a"))
-    assert isinstance(Cycle(alone, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1), Binding)
+    assert isinstance(
+        ProfileCycles(alone, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1), Binding
+    )
 
 
 def test_a_failed_cycle_is_reported_to_the_queue_as_an_error() -> None:
@@ -151,7 +153,7 @@ def test_without_its_filter_node_affinity_still_narrows() -> None:
     assert found.refusals["a"].reasons == ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
     framework = framework_of(profile, roomy("a"), roomy("b"))
     nominated = pod.nominated("a").obj()
-    taken = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(nominated, 1)
+    taken = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(nominated, 1)
     assert isinstance(taken, Binding)
     assert taken.node_name == "a"
     assert evaluate(framework, nominated).feasible == ("a", "b")
@@ -165,7 +167,7 @@ def test_a_filter_that_fails_on_a_nominated_node_elsewhere_is_passed_over() -> N
     framework = framework_of(
         profile_with(switched_off), roomy("a"), make_node("b").unschedulable().obj()
     )
-    found = Cycle(framework, KeyedChoice(seed=1)).schedule_pod(pod, 1)
+    found = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(pod, 1)
     assert isinstance(found, FitError)
     assert fit_error_text(found.diagnosis) == (
         "0/2 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity], "
@@ -317,10 +319,10 @@ def test_a_score_plugin_that_fails_ends_the_cycle_by_its_name() -> None:
         snapshot.set_node(roomy(name))
     profile = Profile(plugins=(*DEFAULT_PROFILE.plugins, PluginSetting(name="Moody")))
     framework = Framework(snapshot, profile, {**SERVED, "Moody": Moody})
-    cycle = Cycle(framework, KeyedChoice(seed=1))
+    cycles = ProfileCycles(framework, KeyedChoice(seed=1))
     text = 'running Score plugins: plugin "Moody" failed with: not today'
     Moody.mood = "bad"
-    assert cycle.schedule_pod(make_pod().obj(), 1) == CycleError(message=text)
+    assert cycles.schedule_pod(make_pod().obj(), 1) == Failed(message=text)
     assert evaluate(framework, make_pod().obj()).error == text
     Moody.mood = "good"
     snapshot.set_node(roomy("c"))

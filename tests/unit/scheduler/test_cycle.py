@@ -8,14 +8,14 @@ from itertools import count
 import numpy as np
 import pytest
 
-from services.framework.runtime.diagnosis import fit_error_text, reason_counts
+from services.framework.runtime.diagnosis import Refused, fit_error_text, reason_counts
 from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
-from services.scheduler.core.cycle.attempt import Cycle, CycleResult, NoNodesAvailable, Recorder
+from services.scheduler.core.cycle.attempt import CycleResult, ProfileCycles, Recorder
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice, RoundRobinChoice
 from services.scheduler.core.decisions import Binding
 from tests.builders import make_node, make_pod, requirement
@@ -32,7 +32,7 @@ def cluster(cpus: dict[str, str]) -> Snapshot:
 
 def schedule(snapshot: Snapshot, pod: Pod, *, seed: int = 0, attempt: int = 1) -> CycleResult:
     """Run one cycle of the default profile."""
-    return Cycle(Framework(snapshot), KeyedChoice(seed)).schedule_pod(pod, attempt)
+    return ProfileCycles(Framework(snapshot), KeyedChoice(seed)).schedule_pod(pod, attempt)
 
 
 def names(*nodes: str) -> NodeSelectorTerm:
@@ -57,7 +57,9 @@ def test_the_node_with_the_best_total_is_taken() -> None:
 
 def test_without_any_node_nothing_can_be_done() -> None:
     """Not even preemption."""
-    assert schedule(Snapshot(), make_pod().obj()) == NoNodesAvailable()
+    assert schedule(Snapshot(), make_pod().obj()) == Refused(
+        message="no nodes available to schedule pods", nominated_node_name=""
+    )
 
 
 def test_the_only_node_that_fits_is_not_scored() -> None:
@@ -125,9 +127,9 @@ def test_round_robin_takes_the_best_nodes_in_turn_zone_by_zone() -> None:
     for name, zone in [("a1", "a"), ("a2", "a"), ("b1", "b")]:
         snapshot.set_node(make_node(name).capacity(cpu="4").zone(zone).obj())
     choice = RoundRobinChoice()
-    cycle = Cycle(Framework(snapshot), choice)
+    cycles = ProfileCycles(Framework(snapshot), choice)
     pod, named = make_pod().obj(), make_pod().node("a2").obj()
-    taken = [node_of(cycle.schedule_pod(each, 1)) for each in (pod, pod, named, pod, pod)]
+    taken = [node_of(cycles.schedule_pod(each, 1)) for each in (pod, pod, named, pod, pod)]
     assert taken == ["a1", "b1", "a2", "a2", "a1"]
     assert choice.last_node_index == 4
 
@@ -136,11 +138,11 @@ def test_ties_by_name_take_the_least_name_among_the_best() -> None:
     """Whatever the order in which nodes came, the pod, and the rows of nodes that have gone."""
     snapshot = cluster({"n3": "4", "gone": "4", "n10": "4", "n2": "4", "a-small-one": "1"})
     snapshot.remove_node("gone")
-    cycle = Cycle(Framework(snapshot), NamedChoice())
+    cycles = ProfileCycles(Framework(snapshot), NamedChoice())
     pods = [make_pod(f"pod-{number}").req(cpu="500m").obj() for number in range(5)]
-    assert {node_of(cycle.schedule_pod(pod, 1)) for pod in pods} == {"n10"}
+    assert {node_of(cycles.schedule_pod(pod, 1)) for pod in pods} == {"n10"}
     snapshot.set_node(make_node("n1").capacity(cpu="4", memory="8Gi").obj())
-    result = cycle.schedule_pod(pods[0], 1)
+    result = cycles.schedule_pod(pods[0], 1)
     assert isinstance(result, Binding)
     assert (result.node_name, result.tied, result.feasible) == ("n1", 4, 5)
 
@@ -156,8 +158,8 @@ def test_a_nominated_node_is_taken_without_looking_further() -> None:
 def test_the_older_versions_score_the_nominated_node_among_the_others() -> None:
     """They have no short cut for it."""
     snapshot = cluster({"small": "2", "large": "8"})
-    cycle = Cycle(Framework(snapshot), RoundRobinChoice(), nominated_first=False)
-    assert node_of(cycle.schedule_pod(make_pod().req(cpu="1").nominated("small").obj(), 1)) == (
+    cycles = ProfileCycles(Framework(snapshot), RoundRobinChoice(), nominated_first=False)
+    assert node_of(cycles.schedule_pod(make_pod().req(cpu="1").nominated("small").obj(), 1)) == (
         "large"
     )
 
@@ -241,8 +243,8 @@ def test_phases_are_timed_only_by_a_stopwatch_from_outside() -> None:
     ticks = count(0, 10)
     framework = Framework(cluster({"a": "4", "b": "4"}))
     recorder = Recorder(lambda: next(ticks))
-    cycle = Cycle(framework, KeyedChoice(0))
-    assert node_of(cycle.schedule_pod(make_pod().obj(), 1, recorder))
+    cycles = ProfileCycles(framework, KeyedChoice(0))
+    assert node_of(cycles.schedule_pod(make_pod().obj(), 1, recorder))
     assert recorder.phases_ns == {"PreFilter": 10, "Filter": 10, "Score": 10}
 
 
@@ -250,11 +252,11 @@ def test_only_phases_that_ran_are_timed() -> None:
     """PreFilter runs for the first pod of a shape; one feasible node alone is not scored."""
     ticks = count(0, 10)
     framework = Framework(cluster({"a": "1", "b": "4"}))
-    cycle = Cycle(framework, KeyedChoice(0))
+    cycles = ProfileCycles(framework, KeyedChoice(0))
     pod = make_pod().req(cpu="2").obj()
     phases = []
     for recorder in (Recorder(lambda: next(ticks)), Recorder(lambda: next(ticks))):
-        assert node_of(cycle.schedule_pod(pod, 1, recorder)) == "b"
+        assert node_of(cycles.schedule_pod(pod, 1, recorder)) == "b"
         phases.append(list(recorder.phases_ns))
     assert phases == [["PreFilter", "Filter"], ["Filter"]]
 

@@ -24,7 +24,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
 from services.framework.waiting_pods import Wait
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.attempt import Cycle
+from services.scheduler.core.cycle.attempt import ProfileCycles
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Binding
 from tests.builders import make_node, make_pod
@@ -106,17 +106,17 @@ def framework(*names: str) -> Framework:
 def test_a_plugin_that_knows_single_nodes_only_is_lifted_to_rows_and_owns_a_column() -> None:
     """Reserve changes the column, and the cached verdicts follow."""
     made = framework("OnePodANode", "NodeResourcesFit")
-    cycle = Cycle(made, KeyedChoice(0))
+    cycles = ProfileCycles(made, KeyedChoice(0))
     taken = set()
     for _ in range(2):
-        result = cycle.schedule_pod(make_pod().obj(), 1)
+        result = cycles.schedule_pod(make_pod().obj(), 1)
         assert isinstance(result, Binding)
         assert made.reserve(make_pod().obj(), result.row) is None
         taken.add(result.node_name)
     assert taken == {"a", "b"}
-    assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), FitError)
+    assert isinstance(cycles.schedule_pod(make_pod().obj(), 1), FitError)
     made.unreserve(make_pod().obj(), 0)
-    assert isinstance(cycle.schedule_pod(make_pod().obj(), 1), Binding)
+    assert isinstance(cycles.schedule_pod(make_pod().obj(), 1), Binding)
 
 
 def test_a_refused_reservation_is_undone() -> None:

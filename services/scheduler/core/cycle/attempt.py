@@ -1,11 +1,11 @@
 """One pod's attempt, told once and top to bottom: from PreFilter to Bind, or to PostFilter.
 
-`Attempts.schedule` is the whole of it. The scheduling cycle of the pod's profile (`Cycle`) chooses
-a node: PreFilter, the nominated node, Filter, extenders and, where several nodes are left,
-PreScore, Score and the host choice. Then the pod is assumed, and Reserve, Permit, PreBind and Bind
-run. Where no node fits, PostFilter may make room. Preemption begins before that: the key by which
-an equivalent pod's refusal is looked up (`FitError.key_after_dry_run`) needs the batch dry run.
-Either way the attempt ends in a decision, with the steps that the queue receives.
+`Attempts.schedule` is the whole of it. A scheduling cycle (`ProfileCycles`) chooses a node:
+PreFilter, the nominated node, Filter, extenders and, where several nodes are left, PreScore, Score
+and the host choice. Then the pod is assumed, and Reserve, Permit, PreBind and Bind run. Where no
+node fits, PostFilter may make room. Preemption begins before that: the key by which an equivalent
+pod's refusal is looked up (`FitError.key_after_dry_run`) needs the batch dry run. Either way the
+attempt ends in a decision, with the steps that the queue receives.
 
 Filters count nominated pods of equal or higher priority: on a node that has some, the pod must fit
 with them and without them. A pod that is nominated itself is tried on its node first, even where
@@ -35,7 +35,7 @@ handleSchedulingFailure.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -60,14 +60,7 @@ from services.framework.waiting_pods import WaitingPods
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders, SentNodes
 from services.scheduler.core.cycle.host_choice import HostChoice
-from services.scheduler.core.decisions import (
-    NOT_MEASURED,
-    Binding,
-    Decision,
-    Failed,
-    HeldAtPermit,
-    Skipped,
-)
+from services.scheduler.core.decisions import Binding, Decision, Failed, HeldAtPermit, Skipped
 from services.scheduler.core.queueing.mirror import PendingPods, QueueMirror, QueueTraits
 from services.scheduler.core.queueing.steps import (
     ERROR,
@@ -120,24 +113,14 @@ class Recorder:
             self._last_ns = now_ns
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NoNodesAvailable:
-    """The snapshot has no node at all; nothing can be preempted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CycleError:
-    """A plugin failed, which ends the cycle; `message` names it, as upstream does."""
-
-    message: str
-
-
-CycleResult = Binding | FitError | NoNodesAvailable | CycleError | Refused
+CycleResult = Binding | FitError | Refused | Failed
+"""What a scheduling cycle comes to; after a FitError, PostFilter may still make room."""
 
 
 class Attempt(NamedTuple):
     """A head and its pod, with the state that a decision may change and that an undo restores.
 
+    framework: the plugins of the pod's profile.
     shares_refusals: whether the pod's refusal is that of every equivalent pod while nothing
     changes. A pod that is nominated itself is decided again, and so is every pod under a user's
     PostFilter plugin, which may read more of a pod than what makes it equivalent.
@@ -145,15 +128,14 @@ class Attempt(NamedTuple):
 
     head: Head
     pod: Pod
+    framework: Framework
+    recorder: Recorder
     nominated_before: NominatedPlace | None
     choice_mark: int
     shares_refusals: bool
 
     def decided(
-        self,
-        verdict: Binding | HeldAtPermit | Refused | Failed,
-        steps: Iterable[QueueStep],
-        phases_ns: Mapping[str, int],
+        self, verdict: Binding | HeldAtPermit | Refused | Failed, steps: Iterable[QueueStep]
     ) -> Decision:
         """Return the decision that ends the attempt."""
         return Decision(
@@ -163,7 +145,7 @@ class Attempt(NamedTuple):
             steps=tuple(steps),
             nominated_before=self.nominated_before,
             choice_mark=self.choice_mark,
-            phases_ns=phases_ns,
+            phases_ns=self.recorder.phases_ns,
         )
 
 
@@ -183,7 +165,7 @@ class Attempts:
         pending: PendingPods,
         batch_dry_run: BatchDryRun,
         *,
-        cycles: Mapping[str, Cycle],
+        cycles: Mapping[str, ProfileCycles],
         choice: HostChoice,
         queue: QueueTraits,
         seed: int,
@@ -222,92 +204,70 @@ class Attempts:
                 nominated_before=nominated,
                 choice_mark=mark,
             )
-        cycle = self._cycles[pod.spec.scheduler_name]
-        shares = not (nominated or pod.nominated_node_name) and cycle.framework.refuses_by_class
-        attempt = Attempt(head, pod, nominated, mark, shares)
+        cycles = self._cycles[pod.spec.scheduler_name]
+        framework = cycles.framework
+        shares = not (nominated or pod.nominated_node_name) and framework.refuses_by_class
+        recorder = Recorder(self._stopwatch)
+        attempt = Attempt(head, pod, framework, recorder, nominated, mark, shares)
         try:
-            decision = self._decide(attempt, cycle, pod, now_ns)
+            decision = self._decide(attempt, cycles, now_ns)
         except PluginFailed as error:
-            failed = Failed(message=str(error))
-            decision = self._give_back(attempt, cycle.framework, pod, failed)
+            recorder.phases_ns.clear()  # The phase that failed is not among them.
+            decision = self._requeue(attempt, Failed(message=str(error)))
         warnings = self._extenders.take_warnings()
         return replace(decision, warnings=warnings) if warnings else decision
 
-    def _decide(self, attempt: Attempt, cycle: Cycle, pod: Pod, now_ns: int) -> Decision:
-        recorder = Recorder(self._stopwatch)
-        framework = cycle.framework
-        result = cycle.schedule_pod(
-            pod,
+    def _decide(self, attempt: Attempt, cycles: ProfileCycles, now_ns: int) -> Decision:
+        result = cycles.schedule_pod(
+            attempt.pod,
             attempt.head.attempts,
-            recorder,
+            attempt.recorder,
             repeats=attempt.shares_refusals and self._repeats_refusals,
         )
         match result:
             case Binding():
-                return self._assume_and_bind(attempt, framework, pod, result, recorder)
+                return self._assume_and_bind(attempt, result)
             case FitError():
-                return self._make_room(attempt, framework, pod, result, recorder, now_ns)
-            case Refused():
-                return self._give_back(attempt, framework, pod, result)
-            case NoNodesAvailable():
-                refused = Refused(message=NO_NODES_TEXT, nominated_node_name="")
-                return self._give_back(attempt, framework, pod, refused)
-            case CycleError(message=message):
-                failed = Failed(message=message)
-                return self._give_back(attempt, framework, pod, failed, recorder.phases_ns)
+                return self._make_room(attempt, result, now_ns)
+            case Refused() | Failed():
+                return self._requeue(attempt, result)
 
-    def _assume_and_bind(
-        self,
-        attempt: Attempt,
-        framework: Framework,
-        pod: Pod,
-        suggested: Binding,
-        recorder: Recorder,
-    ) -> Decision:
+    def _assume_and_bind(self, attempt: Attempt, suggested: Binding) -> Decision:
         """Assume the pod on its node and bind it.
 
         A queue before v1.34 returns a bound pod that changes before its binding is confirmed.
         Source: kubernetes v1.20 pkg/scheduler/internal/cache/cache.go, AssumePod.
         """
-        phases_ns = recorder.phases_ns
+        pod, framework, nominations = attempt.pod, attempt.framework, self._snapshot.nominations
         # The pod was popped again while its binding by an earlier attempt is not confirmed yet.
         if self._snapshot.pod(pod.uid) is not None:
             problem = f"pod {pod.uid} is in the cache, so can't be assumed"
-            failed = Failed(message=problem)
-            return self._give_back(attempt, framework, pod, failed, phases_ns)
+            return self._requeue(attempt, Failed(message=problem))
         self._snapshot.assume(pod, suggested.node_name)
         not_bound = framework.reserve_and_bind(
             pod, suggested.row, suggested.node_name, self._extenders.bind
         )
         if isinstance(not_bound, NotBound):
             self._snapshot.forget(pod.uid)
-            after: Sequence[QueueStep] = ()
+            moves: Sequence[QueueStep] = ()
             if not_bound.in_binding:
-                after = self._mirror.after_failed_binding(pod, suggested.node_name)
-            verdict = _verdict(not_bound)
-            return self._give_back(attempt, framework, pod, verdict, phases_ns, after)
+                moves = self._mirror.after_failed_binding(pod, suggested.node_name)
+            return self._requeue(attempt, _verdict(not_bound), moves)
         steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
-        if self._snapshot.nominations.node_of(pod.uid):
-            self._snapshot.nominations.drop(pod.uid)
+        if nominations.node_of(pod.uid):
+            nominations.drop(pod.uid)
             steps.append(DeleteNomination(pod.uid))
         if isinstance(not_bound, Held):
             now_ns = self._snapshot.now_ns
             self._waiting.hold(pod, suggested.node_name, not_bound.waits, now_ns)
-            return attempt.decided(HeldAtPermit(suggested), steps, phases_ns)
-        decision = attempt.decided(suggested, steps, phases_ns)
+            return attempt.decided(HeldAtPermit(suggested), steps)
+        decision = attempt.decided(suggested, steps)
         changes = framework.claim_changes(pod)
         return decision if changes is None else replace(decision, claims=changes)
 
-    def _make_room(
-        self,
-        attempt: Attempt,
-        framework: Framework,
-        pod: Pod,
-        error: FitError,
-        recorder: Recorder,
-        now_ns: int,
-    ) -> Decision:
+    def _make_room(self, attempt: Attempt, error: FitError, now_ns: int) -> Decision:
         """Run PostFilter, unless an equivalent pod was refused for the same reasons."""
+        pod, framework = attempt.pod, attempt.framework
         error.at_once = self._batch_dry_run
         key: Hashable = None
         if attempt.shares_refusals:
@@ -323,53 +283,48 @@ class Attempts:
                 error.cached.keep_refusal(key, refused)
             refused = self._reject_waiting(framework, refused)
         if framework.post_filters:
-            recorder.phase("PostFilter")
-        return self._give_back(attempt, framework, pod, refused, recorder.phases_ns)
+            attempt.recorder.phase("PostFilter")
+        return self._requeue(attempt, refused)
 
-    def _give_back(
-        self,
-        attempt: Attempt,
-        framework: Framework,
-        pod: Pod,
-        verdict: Refused | Failed,
-        phases_ns: Mapping[str, int] = NOT_MEASURED,
-        after: Iterable[QueueStep] = (),
+    def _requeue(
+        self, attempt: Attempt, verdict: Refused | Failed, moves: Iterable[QueueStep] = ()
     ) -> Decision:
-        """Requeue the pod, which events may move, then change its nomination, in upstream's order.
+        """Return the pod to the queue, and change its nomination after that, as upstream does.
 
         Victims, and nominations of pods of lower priority, are cleared by the simulation
         (`replay/world/loop/outcomes.py`) and come back as events; there are no steps for them.
 
-        A failed attempt waits for no plugin. The verdict's "" clears the nomination, its None
-        leaves it alone.
+        The verdict's "" clears the nomination, its None leaves it alone.
         """
-        nominations = self._snapshot.nominations
-        why, for_pods = self._why(framework, pod, verdict)
-        self._mirror.requeued(pod)
-        self._pending.mark_movable(pod.uid, for_pods=for_pods)
+        pod, nominations = attempt.pod, self._snapshot.nominations
+        why = self._returned(attempt.framework, pod, verdict)
         node_name = verdict.nominated_node_name
-        cleared: Sequence[QueueStep] = ()
+        nominated: Sequence[QueueStep] = ()
         if node_name:
             nominations.put(pod, node_name)
-            cleared = (Nominate(pod.uid, node_name),)
+            nominated = (Nominate(pod.uid, node_name),)
         elif node_name == "" and nominations.node_of(pod.uid):
             nominations.drop(pod.uid)
-            cleared = (DeleteNomination(pod.uid),)
-        steps = (CommitUnschedulable(attempt.head.pop, why), *cleared, *after)
-        return attempt.decided(verdict, steps, phases_ns)
+            nominated = (DeleteNomination(pod.uid),)
+        steps = (CommitUnschedulable(attempt.head.pop, why), *nominated, *moves)
+        return attempt.decided(verdict, steps)
 
-    def _why(
-        self, framework: Framework, pod: Pod, verdict: Refused | Failed
-    ) -> tuple[WhyFailed, bool]:
-        """Return what the queue receives as the reason, and whether events of pods may help."""
-        if not isinstance(verdict, Refused):
-            return ERROR, True
-        why, for_pods = ERROR, framework.is_refused_for_pods(verdict.plugins)
-        if verdict.plugins or verdict.pending_plugins:
-            reads = self._queue.registers_events
-            selector = framework.selector_for_hints(pod, verdict.plugins) if reads else None
-            why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
-        return why, for_pods
+    def _returned(self, framework: Framework, pod: Pod, verdict: Refused | Failed) -> WhyFailed:
+        """Note that the pod is back in the queue, and return the reason that the queue receives.
+
+        Without a plugin that refused it, the pod waits for no plugin's events: the queue handles
+        it as one whose attempt failed.
+        """
+        why, by_pods = ERROR, True
+        if isinstance(verdict, Refused):
+            by_pods = framework.any_reads_beyond_nodes(verdict.plugins)
+            if verdict.plugins or verdict.pending_plugins:
+                reads = self._queue.registers_events
+                selector = framework.selector_for_hints(pod, verdict.plugins) if reads else None
+                why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
+        self._mirror.requeued(pod)
+        self._pending.mark_movable(pod.uid, by_pods=by_pods)
+        return why
 
     def go_on(
         self, held: Decision, status: Status | None, *, is_pending: bool, cycle: int
@@ -398,9 +353,7 @@ class Attempts:
         if not is_pending:
             return replace(held, verdict=Skipped(), steps=(Done(pop), *moves))
         verdict = _verdict(not_bound)
-        why, for_pods = self._why(framework, pod, verdict)
-        self._mirror.requeued(pod)
-        self._pending.mark_movable(pod.uid, for_pods=for_pods)
+        why = self._returned(framework, pod, verdict)
         done = (Done(pop),) if not_bound.in_binding else ()
         steps = (*done, AddUnschedulable(pop, cycle, why), *moves)
         return replace(held, verdict=verdict, steps=steps)
@@ -421,8 +374,8 @@ class Attempts:
         return replace(refused, nomination=rest)
 
 
-class Cycle:
-    """The scheduling cycle of one profile: a node for a pod; the snapshot is not changed.
+class ProfileCycles:
+    """Scheduling cycles for the pods of one profile; they do not change the snapshot.
 
     `nominated_first` tries a pod's nominated node alone before all others, which v1.16 did not.
     `extenders` are those of the session, maybe none.
@@ -451,7 +404,7 @@ class Cycle:
         """
         recorder = recorder or Recorder()
         if self._snapshot.node_count == 0:
-            return NoNodesAvailable()
+            return Refused(message=NO_NODES_TEXT, nominated_node_name="")
         cached, ran = self.framework.verdicts.pre_filtered(pod)
         refusal = cached.equivalence.pre_filter.refusal
         if ran or refusal is not None:
@@ -462,7 +415,7 @@ class Cycle:
         if refusal is not None:
             if refusal.code is Code.ERROR:
                 text = f'running PreFilter plugin "{refusal.plugin}": {refusal.message}'
-                return CycleError(message=text)
+                return Failed(message=text)
             recorder.cached = cached
             return FitError(pod=pod, cached=cached, diagnosis=cached.diagnosis())
         cached.sync(pod)
@@ -476,7 +429,7 @@ class Cycle:
             cached.refuser = cached.refuser.copy()
             cached.refuser[nominated.row] = 0
         result = self._best_node(pod, attempt, cached, recorder)
-        return result if nominated is None or isinstance(result, CycleError) else nominated
+        return result if nominated is None or isinstance(result, Failed) else nominated
 
     def _unless_extenders_refuse(
         self, pod: Pod, row: int, cached: CachedAttempt, recorder: Recorder
@@ -496,7 +449,7 @@ class Cycle:
 
     def _best_node(
         self, pod: Pod, attempt: int, cached: CachedAttempt, recorder: Recorder
-    ) -> Binding | FitError | CycleError:
+    ) -> Binding | FitError | Failed:
         """Filter all nodes, call the extenders, score the remaining nodes, and choose one.
 
         passed, sample, fits: int8[nodes], 0 in the rows that passed the filters, in those of them
@@ -507,7 +460,7 @@ class Cycle:
         failure = cached.filter_failure
         if failure is not None:
             text = f'running "{failure.plugin}" filter plugin: {failure.message}'
-            return CycleError(message=text)
+            return Failed(message=text)
         sample, looked_at = self._choice.sample(passed, self._snapshot, cached.tried)
         fits, scores = sample, bool(self.framework.weights)
         sent: SentNodes | None = None
@@ -519,7 +472,7 @@ class Cycle:
             answer = extenders.send(pod, sample)
             recorder.phase(EXTENDERS_PHASE)
             if isinstance(answer, ExtenderError):
-                return CycleError(message=answer.message)
+                return Failed(message=answer.message)
             sent, fits = answer, answer.refuser
         recorder.cached, recorder.sent = cached, sent
         feasible = len(fits) - int(np.count_nonzero(fits))
@@ -538,7 +491,7 @@ class Cycle:
         totals = cached.totals()
         failed = totals.synced_failure()
         if failed:
-            return CycleError(message=failed)
+            return Failed(message=failed)
         chosen = self._choice.choose(
             totals if sent is None else sent.scored(totals, any_plugin_scores=scores),
             fits,

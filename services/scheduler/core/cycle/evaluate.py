@@ -15,22 +15,16 @@ import numpy as np
 from services.framework.plugin import PlannedClaims, Preemptor
 from services.framework.preemption.candidates import hashed_tie_break
 from services.framework.preemption.outcome import ExtenderError, PreemptionEvaluation
-from services.framework.runtime.diagnosis import NO_NODES_TEXT, fit_error_text
+from services.framework.runtime.diagnosis import Refused, fit_error_text
 from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt
 from services.framework.status import Code, Status
 from services.kube.devices import FreedClaims
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.attempt import (
-    Cycle,
-    CycleError,
-    CycleResult,
-    NoNodesAvailable,
-    Recorder,
-)
+from services.scheduler.core.cycle.attempt import ProfileCycles, Recorder
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN
-from services.scheduler.core.decisions import Binding
+from services.scheduler.core.decisions import Binding, Failed
 
 _SILENT = Status(code=Code.UNSCHEDULABLE_AND_UNRESOLVABLE, plugin=EXTENDER_PLUGIN)
 """The status of a node that an extender drops without one."""
@@ -101,32 +95,40 @@ class PodEvaluation:
 
 
 def evaluate_pod(
-    cycle: Cycle, pod: Pod, *, attempt: int, now_ns: int, preemptor: Preemptor | None, seed: int
+    cycles: ProfileCycles,
+    pod: Pod,
+    *,
+    attempt: int,
+    now_ns: int,
+    preemptor: Preemptor | None,
+    seed: int,
 ) -> PodEvaluation:
-    """Evaluate `pod` as `cycle` would on its attempt number `attempt`; nothing is assumed."""
+    """Evaluate `pod` as `cycles` would on its attempt number `attempt`; nothing is assumed."""
     blank = PodEvaluation(
-        profile=cycle.framework.profile.scheduler_name,
+        profile=cycles.framework.profile.scheduler_name,
         verdicts=no_verdicts(""),
-        filter_order=cycle.framework.filter_order,
-        weights=cycle.framework.weights,
+        filter_order=cycles.framework.filter_order,
+        weights=cycles.framework.weights,
         preemption_disabled=preemptor is None,
     )
-    cycle.framework.snapshot.now_ns = now_ns
+    cycles.framework.snapshot.now_ns = now_ns
     recorder = Recorder(wants_all=True)
     try:
-        result = cycle.schedule_pod(pod, attempt, recorder)
-        verdicts = _node_verdicts(cycle, pod, recorder, result)
+        result = cycles.schedule_pod(pod, attempt, recorder)
+        if isinstance(result, Failed):
+            return replace(blank, verdicts=no_verdicts(result.message), error=result.message)
+        verdicts = _node_verdicts(cycles, pod, recorder)
         if verdicts.error:
             return replace(blank, verdicts=verdicts, error=verdicts.error)
-        blank = replace(blank, verdicts=verdicts, claims=_claims(cycle, pod, verdicts))
+        blank = replace(blank, verdicts=verdicts, claims=_claims(cycles, pod, verdicts))
         match result:
             case Binding():
                 return replace(blank, host=result.node_name, fast_path=_fast_path(pod, result))
-            case NoNodesAvailable():
-                return replace(blank, fit_error=NO_NODES_TEXT)
+            case Refused(message=message):  # There is no node; no refusal is repeated here.
+                return replace(blank, fit_error=message)
             case FitError(diagnosis=diagnosis):
                 tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt=attempt)
-                outcome = cycle.framework.post_filter(
+                outcome = cycles.framework.post_filter(
                     pod, result, tie_break=tie_break, now_ns=now_ns
                 )
                 judged = None
@@ -144,15 +146,12 @@ def evaluate_pod(
                 )
     except PluginFailed as error:
         return replace(blank, verdicts=no_verdicts(str(error)), error=str(error))
-    raise AssertionError("no refusal is repeated in an evaluation")
 
 
-def _node_verdicts(cycle: Cycle, pod: Pod, recorder: Recorder, result: CycleResult) -> NodeVerdicts:
+def _node_verdicts(cycles: ProfileCycles, pod: Pod, recorder: Recorder) -> NodeVerdicts:
     """Return the recorded verdicts by node name."""
-    if isinstance(result, CycleError):
-        return no_verdicts(result.message)
-    snapshot = cycle.framework.snapshot
-    cached = recorder.cached or cycle.framework.verdicts.synced(pod)
+    snapshot = cycles.framework.snapshot
+    cached = recorder.cached or cycles.framework.verdicts.synced(pod)
     equivalence, pre_filter = cached.equivalence, cached.equivalence.pre_filter
     names = {row: snapshot.name(row) for row in np.flatnonzero(snapshot.columns.alive).tolist()}
     if pre_filter.refusal is not None:
@@ -163,9 +162,9 @@ def _node_verdicts(cycle: Cycle, pod: Pod, recorder: Recorder, result: CycleResu
             skipped_filters=equivalence.skipped_filters,
         )
     sent = recorder.sent
-    if sent is not None and sent.sample is not cached.refuser and cycle.extenders is not None:
+    if sent is not None and sent.sample is not cached.refuser and cycles.extenders is not None:
         # Sampling has left out nodes, which extenders have not seen.
-        all_sent = cycle.extenders.send(pod, cached.refuser)
+        all_sent = cycles.extenders.send(pod, cached.refuser)
         if isinstance(all_sent, ExtenderError):
             return no_verdicts(all_sent.message)
         sent = all_sent
@@ -185,7 +184,7 @@ def _node_verdicts(cycle: Cycle, pod: Pod, recorder: Recorder, result: CycleResu
         if len(rows) > 1:
             raise
         # A cycle takes a single node without scoring it, so that a plugin may fail at that here.
-    if cycle.extenders is not None and len(rows) > 1:
+    if cycles.extenders is not None and len(rows) > 1:
         added = sent.prioritize() if sent is not None else {}
         scores[EXTENDER_PLUGIN] = {
             name: NodeScore(raw=score, normalized=score, weighted=score)
@@ -225,8 +224,8 @@ def _scores(
     }
 
 
-def _claims(cycle: Cycle, pod: Pod, verdicts: NodeVerdicts) -> Mapping[str, PlannedClaims]:
-    framework = cycle.framework
+def _claims(cycles: ProfileCycles, pod: Pod, verdicts: NodeVerdicts) -> Mapping[str, PlannedClaims]:
+    framework = cycles.framework
     planned: dict[str, PlannedClaims] = {}
     for name in verdicts.feasible:
         row = framework.snapshot.row(name)

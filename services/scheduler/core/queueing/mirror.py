@@ -266,16 +266,16 @@ class PendingPods:
         """Return the UIDs of those that an event may move, and whether events of pods may."""
         return tuple(self._movable.items())
 
-    def put(self, uid: str, *, for_pods: bool) -> None:
-        """Put a pod or replace it, `for_pods` if other pods may make it schedulable."""
-        self._pending_for_pods += for_pods - self._pods.get(uid, False)
-        self._pods[uid] = for_pods
+    def put(self, uid: str, *, waits_for_pods: bool) -> None:
+        """Put a pod or replace it, `waits_for_pods` if other pods may make it schedulable."""
+        self._pending_for_pods += waits_for_pods - self._pods.get(uid, False)
+        self._pods[uid] = waits_for_pods
 
-    def mark_movable(self, uid: str, *, for_pods: bool) -> None:
-        """Note that an event may move a pod from now on, `for_pods` if events of pods may."""
+    def mark_movable(self, uid: str, *, by_pods: bool) -> None:
+        """Note that an event may move a pod from now on, `by_pods` if events of pods may."""
         before = self._movable.get(uid, False)
-        self._movable[uid] = before or for_pods
-        self._movable_by_pods += for_pods and not before
+        self._movable[uid] = before or by_pods
+        self._movable_by_pods += by_pods and not before
 
     def drop(self, uid: str) -> None:
         """Remove a pod; an unknown one is ignored."""

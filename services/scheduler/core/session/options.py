@@ -28,7 +28,7 @@ from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.waiting_pods import Deadline, WaitingPods
 from services.kube.devices import MatchDevice
-from services.scheduler.core.cycle.attempt import Cycle
+from services.scheduler.core.cycle.attempt import ProfileCycles
 from services.scheduler.core.cycle.extenders import Extender, Extenders
 from services.scheduler.core.cycle.host_choice import (
     HostChoice,
@@ -69,7 +69,7 @@ def make_cycles(
     registry: Registry,
     extenders: Extenders,
     waiting: WaitingPods,
-) -> tuple[HostChoice, dict[str, Cycle]]:
+) -> tuple[HostChoice, dict[str, ProfileCycles]]:
     """Return the host choice that all profiles share, and each one's cycle by scheduler name."""
     registry = with_selectors({**registry, **options.rules.plugins}, options.matches)
     served = with_preemption(
@@ -81,12 +81,12 @@ def make_cycles(
     choice = options.rules.host_choice(options.seed)
     if options.sampling is not None:
         choice = SampledChoice(choice, StartIndex(), options.sampling)
-    cycles: dict[str, Cycle] = {}
+    cycles: dict[str, ProfileCycles] = {}
     for profile in options.profiles or (options.rules.profile,):
         framework = Framework(snapshot, profile, served, waiting)
         choice_of_profile = _choice_of(choice, framework, extenders)
         first = options.rules.nominated_first
-        cycles[profile.scheduler_name] = Cycle(
+        cycles[profile.scheduler_name] = ProfileCycles(
             framework, choice_of_profile, extenders, nominated_first=first
         )
     return choice, cycles

@@ -127,7 +127,7 @@ class Scheduler:
         steps = self._mirror.follow(effects.operations)
         for step in steps:
             if isinstance(step, (QueueAdd, QueueUpdate)) and step.gates:
-                self._pending.mark_movable(new.uid, for_pods=True)
+                self._pending.mark_movable(new.uid, by_pods=True)
         return steps
 
     def remove_pod(self, uid: str) -> list[QueueStep]:
@@ -427,12 +427,12 @@ class Scheduler:
                 if isinstance(plugin, StatefulPlugin):
                     plugin.restore_state(state.plugins[name][plugin.name], self.snapshot)
         self.pods.update((pod.uid, pod) for pod in pods)
-        for uid, for_pods in state.pending:
-            self._pending.put(uid, for_pods=for_pods)
+        for uid, waits_for_pods in state.pending:
+            self._pending.put(uid, waits_for_pods=waits_for_pods)
             pod = self.pods[uid]
             self._put_gate(self._cycles[pod.spec.scheduler_name].framework, pod)
-        for uid, for_pods in state.movable:
-            self._pending.mark_movable(uid, for_pods=for_pods)
+        for uid, by_pods in state.movable:
+            self._pending.mark_movable(uid, by_pods=by_pods)
         self._latest_cycle = state.latest_cycle
         self._choice.reset(state.choice_mark)
         self._mirror.hold(state.held_back)
@@ -490,8 +490,8 @@ class Scheduler:
             self._pending.drop(pod.uid)
         else:
             framework = self._cycles[pod.spec.scheduler_name].framework
-            for_pods = self._extenders.filters_or_scores(pod) or framework.waits_for_pods(pod)
-            self._pending.put(pod.uid, for_pods=for_pods)
+            waits = self._extenders.filters_or_scores(pod) or framework.waits_for_pods(pod)
+            self._pending.put(pod.uid, waits_for_pods=waits)
             self._put_gate(framework, pod)
 
     def _put_gate(self, framework: Framework, pod: Pod) -> None:
@@ -523,7 +523,7 @@ class Scheduler:
         latest = self.pods.get(pod.uid)
         if latest is not None and self._waits(latest):
             self._mirror.requeued(latest)
-            self._pending.mark_movable(pod.uid, for_pods=True)
+            self._pending.mark_movable(pod.uid, by_pods=True)
             steps = [AddUnschedulable(pop, self._latest_cycle)]
         # Its room is free again also where the pod was deleted while it was being bound.
         return [*steps, *self._mirror.after_failed_binding(pod, decision.verdict.node_name)]

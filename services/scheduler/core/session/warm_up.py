@@ -31,7 +31,7 @@ from services.kube.selector import (
 )
 from services.kube.taints import Taint, TaintEffect
 from services.kube.workloads import PodDisruptionBudget
-from services.scheduler.core.cycle.attempt import Cycle
+from services.scheduler.core.cycle.attempt import ProfileCycles
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice
 
 
@@ -49,24 +49,24 @@ def warm_up(compiling: Callable[[int, int], None] = lambda _done, _all: None) ->
     disliked = Taint(key="disliked", effect=TaintEffect.PREFER_NO_SCHEDULE)
     for name, taints in (("a", ()), ("b", ()), ("c", (disliked,))):
         snapshot.set_node(Node(name=name, allocatable=capacity, taints=taints))
-    cycle = Cycle(Framework(snapshot), KeyedChoice(0))
+    cycles = ProfileCycles(Framework(snapshot), KeyedChoice(0))
     spec = PodSpec(containers=(Container(name="c", requests={"cpu": 100, "memory": 1 << 20}),))
     best_effort = PodSpec(containers=(Container(name="c"),))
     first = Pod(uid="b", namespace="", name="", spec=best_effort)
-    Cycle(cycle.framework, NamedChoice()).schedule_pod(first, 1)
-    cycle.schedule_pod(first, 1)
+    ProfileCycles(cycles.framework, NamedChoice()).schedule_pod(first, 1)
+    cycles.schedule_pod(first, 1)
     for number in range(3):
         pod = Pod(uid=str(number), namespace="", name="", spec=spec)
-        cycle.schedule_pod(pod, 1)
+        cycles.schedule_pod(pod, 1)
         for copy in ("x", "y"):
             assumed = Pod(uid=f"{number}{copy}", namespace="", name="", spec=spec)
             snapshot.assume(assumed, "a")
-    _constrain(cycle, snapshot)
-    _preempt(cycle, snapshot)
+    _constrain(cycles, snapshot)
+    _preempt(cycles, snapshot)
     Kernel.on_compiled = None
 
 
-def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
+def _constrain(cycles: ProfileCycles, snapshot: Snapshot) -> None:
     """Schedule pods with inter-pod affinity, anti-affinity and topology spread constraints."""
     everybody = LabelSelector()
     near = PodAffinityTerm(topology_key=LABEL_HOSTNAME, selector=everybody)
@@ -90,15 +90,15 @@ def _constrain(cycle: Cycle, snapshot: Snapshot) -> None:
         for place in "de":
             snapshot.assume(Pod(uid=uid + place, namespace="", name="", spec=spec), place)
         pod = Pod(uid=uid, namespace="", name="", spec=spec)
-        cycle.schedule_pod(pod, 1)
+        cycles.schedule_pod(pod, 1)
         everywhere = np.where(snapshot.columns.alive, 0, NO_NODE).astype(np.int8)
-        cached = cycle.framework.verdicts.synced(pod)
+        cached = cycles.framework.verdicts.synced(pod)
         cached.totals().normalized_totals(everywhere)
     for name in "de":
         snapshot.remove_node(name)
 
 
-def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
+def _preempt(cycles: ProfileCycles, snapshot: Snapshot) -> None:
     """Schedule a pod that needs preemption; a PodDisruptionBudget covers the victims."""
     snapshot.set_budget(PodDisruptionBudget(namespace="", name="b", selector=LabelSelector()))
     whole = Container(name="c", requests={"cpu": 4000})
@@ -106,7 +106,7 @@ def _preempt(cycle: Cycle, snapshot: Snapshot) -> None:
         below = Pod(uid=name, namespace="", name="", spec=PodSpec(containers=(whole,)))
         snapshot.assume(below, name)
     pod = Pod(uid="p", namespace="", name="", spec=PodSpec(containers=(whole,), priority=1))
-    result = cycle.schedule_pod(pod, 1)
+    result = cycles.schedule_pod(pod, 1)
     assert isinstance(result, FitError)
     result.at_once = BatchDryRun(snapshot, V1_34)
     batch = result.batch_dry_run(0)
