@@ -295,10 +295,11 @@ class PostFilterPlugin(Plugin, ABC):
 class Preemptor(PostFilterPlugin, ABC):
     """A PostFilter plugin that deletes pods of lower priority, and can say all that it found.
 
-    extenders: what narrows its candidates; `no_extenders` where a batch dry run is enough.
+    narrow: what leaves out candidates that extenders do not accept; None without such extenders,
+    where a batch dry run is enough.
     """
 
-    extenders: NarrowCandidates
+    narrow: NarrowCandidates | None
 
     @abstractmethod
     def evaluate(

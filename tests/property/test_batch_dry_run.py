@@ -218,8 +218,8 @@ def test_the_batch_agrees_with_the_dry_runs(
         result = cycles.schedule_pod(pod, 1)
         if not isinstance(result, FitError):
             continue
-        tie_break = hashed_tie_break(seed=0, uid=pod.uid, attempt=1)
-        fast = replace(result, at_once=batch_dry_run)
+        tie_break = hashed_tie_break(seed=0, uid=pod.uid, attempt_number=1)
+        fast = replace(result, batch=batch_dry_run)
         found = preemptor.evaluate(pod, result, tie_break=tie_break, now_ns=NOW_NS)
         batch = fast.batch_dry_run(NOW_NS)
         event(f"{make.__name__}: {min(len(found.candidates), 3)} candidates")

@@ -25,7 +25,7 @@ from services.kube.storage import (
 from services.kube.volumes import ClaimSource, CsiSource, GcePersistentDisk, Volume
 from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from tests.builders import make_node, make_pod
-from tests.cycles import equivalence_class, evaluate
+from tests.cycles import evaluate, filter_verdicts
 
 NODES = ("a", "b", "c")
 CLAIMS = ("csi0", "csi1", "solo", "wait")
@@ -178,7 +178,7 @@ def test_a_dry_run_equals_the_cluster_without_the_victims(
     framework = Framework(snapshot)
     for index, spec in enumerate(SPECS):
         pod = replace(make_pod(f"q{index}").obj(), spec=spec)
-        equivalence = equivalence_class(framework, pod)
+        verdicts = filter_verdicts(framework, pod)
         for name in NODES:
             row = snapshot.row(name) or 0
             gone = [world._pod(v) for v in victims if world.pods.get(v, (None, ""))[1] == name]
@@ -193,7 +193,7 @@ def test_a_dry_run_equals_the_cluster_without_the_victims(
                 view.remove(each)
             codes = [
                 column.plugin.filter_node(column.pre.data, view)
-                for column in equivalence.columns.values()
+                for column in verdicts.columns.values()
             ]
             refusal = evaluate(fresh, pod).refusals.get(name)
             assert any(codes) == (refusal is not None)

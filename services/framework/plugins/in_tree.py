@@ -54,7 +54,7 @@ from services.framework.plugins.volume_restrictions.plugin import (
 )
 from services.framework.plugins.volume_zone.plugin import VolumeZone
 from services.framework.preemption.batch_dry_run import CandidateSampling
-from services.framework.preemption.outcome import NarrowCandidates, no_extenders
+from services.framework.preemption.outcome import NarrowCandidates
 from services.framework.preemption.rules import PreemptionRules
 from services.framework.profile import ALL, ExtensionPoint, PluginSet, PluginSetting, Profile
 from services.kube.devices import MatchDevice
@@ -157,7 +157,7 @@ def with_preemption(
     registry: Registry,
     rules: PreemptionRules | None,
     *,
-    extenders: NarrowCandidates = no_extenders,
+    narrow: NarrowCandidates | None = None,
     samples: bool = False,
 ) -> Registry:
     """Return `registry` with DefaultPreemption by `rules`, or without it where these are None.
@@ -174,9 +174,7 @@ def with_preemption(
             percentage=args.min_candidate_nodes_percentage,
             absolute=args.min_candidate_nodes_absolute,
         )
-        return DefaultPreemption(
-            rules=rules, sampling=sampling if samples else None, extenders=extenders
-        )
+        return DefaultPreemption(rules=rules, sampling=sampling if samples else None, narrow=narrow)
 
     return {name: make, **registry}
 

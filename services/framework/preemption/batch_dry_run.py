@@ -229,16 +229,16 @@ class BatchDryRun:
         self._cover = BudgetCover(snapshot, self._node_pods, rules.budgets)
 
     def run(
-        self, pod: Pod, cached: TriedPod, resolvable: Callable[[Int64s], Bools], now_ns: int
+        self, pod: Pod, verdicts: TriedPod, resolvable: Callable[[Int64s], Bools], now_ns: int
     ) -> BatchDryRunResult | None:
         """Judge a preemption on each node; None where more than resources and bounds decides.
 
-        `cached` is the pod's. `resolvable` returns on which of some rows deleting pods may help,
+        `verdicts` is the pod's. `resolvable` returns on which of some rows deleting pods may help,
         bool[rows]: where a filter refused with UNSCHEDULABLE. `now_ns` stands for a missing start.
         """
-        runs = cached.dry_runs
+        runs = verdicts.dry_runs
         try:
-            done = self._follow(pod, cached, resolvable, now_ns)
+            done = self._follow(pod, verdicts, resolvable, now_ns)
         except Exception:
             runs.reader.forget()
             raise
@@ -254,22 +254,22 @@ class BatchDryRun:
             rows=rows,
             criteria=criteria,
             counted=runs.answers(),
-            status=partial(_status, cached.fit, runs.bounding),
+            status=partial(_status, verdicts.fit, runs.bounding),
             name=self._snapshot.name,
             key=runs.key,
         )
 
     def _follow(
-        self, pod: Pod, cached: TriedPod, resolvable: Callable[[Int64s], Bools], now_ns: int
+        self, pod: Pod, verdicts: TriedPod, resolvable: Callable[[Int64s], Bools], now_ns: int
     ) -> bool:
         """Try the stale rows; False where `run` returns None."""
-        runs, columns = cached.dry_runs, self._snapshot.columns
-        rows = runs.reader.changed(cached.dry_runs_version, cached.pods_rows)
+        runs, columns = verdicts.dry_runs, self._snapshot.columns
+        rows = runs.reader.changed(verdicts.dry_runs_version, verdicts.pods_rows)
         if rows is None:
             runs.begin(columns.capacity)
             rows = columns.rows
         may_help = resolvable(rows)
-        emptied = self._emptied(pod, cached, rows[may_help])
+        emptied = self._emptied(pod, verdicts, rows[may_help])
         if emptied is None:
             return False
         runs.put(emptied.rows, emptied.codes)
@@ -278,11 +278,11 @@ class BatchDryRun:
             codes = np.empty(len(others), dtype=np.int64)
             codes.fill(batch_kernels.NOT_TRIED)
             runs.put(others, codes)
-        return batch_kernels.CANDIDATE not in runs.answers() or self._judge(pod, cached, now_ns)
+        return batch_kernels.CANDIDATE not in runs.answers() or self._judge(pod, verdicts, now_ns)
 
-    def _judge(self, pod: Pod, cached: TriedPod, now_ns: int) -> bool:
+    def _judge(self, pod: Pod, verdicts: TriedPod, now_ns: int) -> bool:
         """Find the victims on the candidates; False where a candidate has none but needs some."""
-        runs, changes = cached.dry_runs, self._snapshot.budget_changes
+        runs, changes = verdicts.dry_runs, self._snapshot.budget_changes
         if runs.budget_changes != changes:
             runs.budget_changes = changes
             runs.judged[:] = False
@@ -290,21 +290,21 @@ class BatchDryRun:
         rows = np.flatnonzero((runs.codes == batch_kernels.CANDIDATE) & ~runs.judged)
         if not len(rows):
             return True
-        emptied = self._emptied(pod, cached, rows)
+        emptied = self._emptied(pod, verdicts, rows)
         assert emptied is not None, "these rows were tried before"
         runs.criteria[rows], runs.judged[rows] = found = self._judged(emptied, now_ns)
         return not self._rules.needs_victims or bool(found[0][:, VICTIMS].all())
 
-    def _emptied(self, pod: Pod, cached: TriedPod, rows: Int64s) -> _EmptiedRows | None:
+    def _emptied(self, pod: Pod, verdicts: TriedPod, rows: Int64s) -> _EmptiedRows | None:
         """Remove the pods of lower priority from `rows`; None if more than bounds decides."""
-        bounded = cached.bounded(rows)
+        bounded = verdicts.bounded(rows)
         if bounded is None or not len(rows):
             return None if bounded is None else _NO_ROWS_EMPTIED
-        bounds = self._bounds(cached, rows, bounded)
+        bounds = self._bounds(verdicts, rows, bounded)
         self._node_pods.sync()
         node_pods, columns = self._node_pods, self._snapshot.columns
-        wanted: WantedAmounts = cached.wanted
-        room = self._held(cached, wanted, rows)
+        wanted: WantedAmounts = verdicts.wanted
+        room = self._held(verdicts, wanted, rows)
         first = np.empty(len(rows), dtype=np.int64)
         codes = np.empty(len(rows), dtype=np.int64)
         batch_kernels.make_room(
@@ -316,7 +316,7 @@ class BatchDryRun:
         return _EmptiedRows(rows, wanted.columns, bounds.weights, first, room, bounds.room, codes)
 
     def _bounds(
-        self, cached: TriedPod, rows: Int64s, bounded: Sequence[tuple[Filter, Bounds]]
+        self, verdicts: TriedPod, rows: Int64s, bounded: Sequence[tuple[Filter, Bounds]]
     ) -> _AllBounds:
         """Return the bounds side by side, with the nominated pods that count on their nodes.
 
@@ -328,21 +328,21 @@ class BatchDryRun:
         counted_by = [bound.weights for _, bounds in bounded for bound in bounds.each]
         requires = np.array([bound.asks_for for _, bounds in bounded for bound in bounds.each])
         again = [bound for bound, more in zip(broken_by, requires, strict=True) if more]
-        cached.dry_runs.bounding = (*broken_by, *again)
+        verdicts.dry_runs.bounding = (*broken_by, *again)
         signs = np.where(requires, -1, 1)
         room = np.hstack([bounds.room for _, bounds in bounded])
         counted = np.hstack([bounds.counted for _, bounds in bounded])
         alone = room[:, requires]
         pod_classes = self._snapshot.pod_classes
-        for place, row in enumerate(rows.tolist()) if cached.counted else ():
-            for nominated in cached.counted.get(row, ()):
+        for place, row in enumerate(rows.tolist()) if verdicts.counted else ():
+            for nominated in verdicts.counted.get(row, ()):
                 taken = [weights.of(pod_classes.class_of(nominated)) for weights in counted_by]
                 room[place] -= np.where(counted[place], taken * signs, 0)
         for weights in counted_by:
             weights.sync()
         number = len(pod_classes.classes)
         table = np.stack([weights.weights[:number] for weights in counted_by], axis=1) * signs
-        if cached.counted and requires.any():
+        if verdicts.counted and requires.any():
             room = np.hstack([room, alone])
             counted = np.hstack([counted, counted[:, requires]])
             table = np.hstack([table, table[:, requires]])
@@ -374,11 +374,11 @@ class BatchDryRun:
         )
         return criteria, lasts
 
-    def _held(self, cached: TriedPod, wanted: WantedAmounts, rows: Int64s) -> Int64s:
+    def _held(self, verdicts: TriedPod, wanted: WantedAmounts, rows: Int64s) -> Int64s:
         """Return the amounts reserved for nominated pods, as `room` below 0 in `batch_kernels`."""
         room = np.zeros((len(rows), len(wanted.columns) + 1), dtype=np.int64)
-        for place, row in enumerate(rows.tolist()) if cached.counted else ():
-            for nominated in cached.counted.get(row, ()):
+        for place, row in enumerate(rows.tolist()) if verdicts.counted else ():
+            for nominated in verdicts.counted.get(row, ()):
                 room[place, 0] -= 1
                 room[place, 1:] -= self._snapshot.load(nominated.spec).amounts[wanted.columns]
         return room

@@ -249,9 +249,9 @@ VIOLATIONS, HIGHEST, SUM, VICTIMS, EARLIEST = range(len(CRITERIA_ORDER))
 """The columns of criteria, int64[candidates, 5]: less is better; the earliest start is negated."""
 
 
-def hashed_tie_break(*, seed: int, uid: str, attempt: int) -> TieBreak:
+def hashed_tie_break(*, seed: int, uid: str, attempt_number: int) -> TieBreak:
     """Return the tie-break that host selection uses, for one attempt to schedule one pod."""
-    attempt_bits = attempt_hash(seed, uid, attempt)
+    attempt_bits = attempt_hash(seed, uid, attempt_number)
 
     def choose(nodes: Sequence[str]) -> str:
         ranks = all_mixed(nodes, attempt_bits)

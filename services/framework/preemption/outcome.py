@@ -36,12 +36,6 @@ NarrowCandidates = Callable[[Pod, tuple[Candidate, ...]], tuple[Candidate, ...] 
 """Narrows the candidates of a pod as its extenders want it."""
 
 
-def no_extenders(pod: Pod, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-    """Leave the candidates as they are."""
-    del pod
-    return candidates
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nomination:
     """Nominate the pod to `node` and make room for it there.

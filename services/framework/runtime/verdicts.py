@@ -3,7 +3,7 @@
 **A class** is the pods with one spec and one spec.nodeName that also have equal keys for those
 plugins whose keys follow from more (`Plugin.keys_follow_pod`). An attempt gets its pod's class from
 `Verdicts.pre_filtered`, which runs PreFilter for a new class, and brings it up to date by
-`CachedAttempt.sync`. PreScore runs at the first attempt of the class for which several nodes are
+`ClassVerdicts.sync`. PreScore runs at the first attempt of the class for which several nodes are
 feasible. Either runs for those plugins only of which no kept class holds a column with the pod's
 key. **A row** is a node. By row is kept, each from the one before:
 
@@ -14,9 +14,9 @@ key. **A row** is a node. By row is kept, each from the one before:
   leave keeping to the class (`Plugin.keeps_rows`): its column then computes what the class merges;
 - `NodeRefusers`, `NodeTotals`, `Scaled`: what is merged of columns with Scope.NODE, and the scores
   that are normalized; shared by the classes that have these columns, which are most;
-- `EquivalenceClass`: which plugin refuses the class on a row and with which code, and the row's
+- `FilterVerdicts`: which plugin refuses the class on a row and with which code, and the row's
   total score (`Totals`), merged from all of these: 17 bytes a row;
-- `CachedAttempt`: the rows on which nominated pods make a difference: they count beside the pods
+- `ClassVerdicts`: the rows on which nominated pods make a difference: they count beside the pods
   that are there, so that the pod must fit with them and without them;
 - `CachedDryRuns`: whether deleting pods would help on a row; and the latest refusals with their
   texts, which follow from how many rows have which status.
@@ -27,7 +27,7 @@ has read, and reads what changed since. Which log that is, and what makes all ro
 - What follows from nodes alone reads `node_log`, all else `pod_log`, which names changed nodes,
   too; a column with `Scope.CLUSTER` asks its plugin for a version after any entry.
 - What is merged reads every row where a source of it was computed anew (`StaleRows`).
-- `CachedAttempt` and `CachedDryRuns` read `row_log`, which names changed lists of pods and changed
+- `ClassVerdicts` and `CachedDryRuns` read `row_log`, which names changed lists of pods and changed
   nominations, too; and every row where `dry_runs_version` differs. What victims are judged by
   follows from the disruption budgets as well, as of `Snapshot.budget_changes`, and from the time
   where a victim has no start time, which counts as now.
@@ -146,38 +146,38 @@ class Verdicts:
             _keys_that_follow_pods(plugins, volumes=volumes, may_raise=has_out_of_tree)
             for volumes in (False, True)
         )
-        self._classes: dict[Hashable, CachedAttempt] = {}
+        self._classes: dict[Hashable, ClassVerdicts] = {}
         self.classes_max = 4096
 
-    def pre_filtered(self, pod: Pod) -> tuple[CachedAttempt, bool]:
+    def pre_filtered(self, pod: Pod) -> tuple[ClassVerdicts, bool]:
         """Return the state of the pod's class, before `sync`, and whether PreFilter ran now."""
         for check in self._checks:
             check()
         key = self._key(pod)
-        cached = self._classes.pop(key, None)
-        if cached is not None:
-            self._classes[key] = cached  # now the latest: the oldest is dropped first
-            return cached, False
+        verdicts = self._classes.pop(key, None)
+        if verdicts is not None:
+            self._classes[key] = verdicts  # now the latest: the oldest is dropped first
+            return verdicts, False
         self._make_room()
-        filters = active_filters(pod, self._plugins, self._columns, self._snapshot)
-        equivalence = EquivalenceClass(filters, self._columns, self._snapshot)
-        forgets = self._has_out_of_tree or equivalence.can_fail
-        self._classes[key] = cached = CachedAttempt(
-            equivalence, self._pre_scored, self._snapshot, forgets=forgets
+        active = active_filters(pod, self._plugins, self._columns, self._snapshot)
+        filters = FilterVerdicts(active, self._columns, self._snapshot)
+        forgets = self._has_out_of_tree or filters.can_fail
+        self._classes[key] = verdicts = ClassVerdicts(
+            filters, self._pre_scored, self._snapshot, forgets=forgets
         )
-        return cached, True
+        return verdicts, True
 
     def _pre_scored(self, pod: Pod) -> Totals:
         scores = active_scores(pod, self._plugins, self._columns, self._snapshot)
         base = None if self._plugins.scores else EQUAL_SCORE
         return Totals(scores, self._columns, self._snapshot, base)
 
-    def synced(self, pod: Pod) -> CachedAttempt:
+    def synced(self, pod: Pod) -> ClassVerdicts:
         """Return the state of the pod's class, up to date for an attempt of `pod`."""
-        cached, _ = self.pre_filtered(pod)
-        if cached.equivalence.pre_filter.refusal is None:
-            cached.sync(pod)
-        return cached
+        verdicts, _ = self.pre_filtered(pod)
+        if verdicts.filters.pre_filter.refusal is None:
+            verdicts.sync(pod)
+        return verdicts
 
     def _key(self, pod: Pod) -> Hashable:
         """Return the key of the pod's class: the inputs of its verdicts beside pods and nodes."""
@@ -231,24 +231,24 @@ def _or_failed(score_key: _KeyOf) -> _KeyOf:
     return key_of
 
 
-class EquivalenceClass:
-    """Verdicts about one equivalence class; valid right after `sync`.
+class FilterVerdicts:
+    """The filters' verdicts about one equivalence class; valid right after `sync`.
 
     refuser: int8[nodes]; 0 fits, a number is the place (from 1) of the first refusing filter.
     codes: int64[nodes], that filter's code. `changes` grows whenever any of these may have changed,
     and `all_stale` whenever that may be so in rows that no log names.
     """
 
-    def __init__(self, filters: ActiveFilters, shared: PluginColumns, snapshot: Snapshot) -> None:
+    def __init__(self, active: ActiveFilters, shared: PluginColumns, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
-        self.pre_filter = filters.pre_filter
-        self.pre_filter_ran = filters.prepared
-        self.skipped_filters = filters.skipped
-        self.columns = dict(filters.columns)
-        node_filters, self.pod_filters = _by_scope(filters.columns)
+        self.pre_filter = active.pre_filter
+        self.pre_filter_ran = active.prepared
+        self.skipped_filters = active.skipped
+        self.columns = dict(active.columns)
+        node_filters, self.pod_filters = _by_scope(active.columns)
         self.dry_run_filters = DryRunFilters(self.columns.values())
         self._failing = [
-            (number, column) for number, column in filters.columns if column.plugin.can_fail
+            (number, column) for number, column in active.columns if column.plugin.can_fail
         ]
         self._by_node = shared.node_refusers(node_filters, self.pre_filter.node_names)
         self._refused_by_pods = _Refusers(self.pod_filters)
@@ -381,7 +381,7 @@ class EquivalenceClass:
 class NodeRefusers:
     """The first refusing filter of each row, of those with Scope.NODE; shared between classes.
 
-    refuser, codes: as in an EquivalenceClass. names: the nodes that PreFilter lets be evaluated.
+    refuser, codes: as in FilterVerdicts. names: the nodes that PreFilter lets be evaluated.
     """
 
     __slots__ = (
@@ -734,8 +734,8 @@ def _kept(columns: Iterable[_C]) -> Sequence[_C]:
 _REFUSALS_MAX = 16
 
 
-class CachedAttempt:
-    """The state that attempts of one class share, with the pods nominated to each row.
+class ClassVerdicts:
+    """All verdicts about one class, with the pods nominated to each row: what its attempts share.
 
     Valid for a pod after its `sync`.
 
@@ -760,7 +760,7 @@ class CachedAttempt:
         "_untried",
         "counted",
         "dry_runs",
-        "equivalence",
+        "filters",
         "overridden",
         "pods_rows",
         "refuser",
@@ -770,7 +770,7 @@ class CachedAttempt:
 
     def __init__(
         self,
-        equivalence: EquivalenceClass,
+        filters: FilterVerdicts,
         pre_scored: Callable[[Pod], Totals],
         snapshot: Snapshot,
         *,
@@ -780,10 +780,10 @@ class CachedAttempt:
 
         `pre_scored` runs PreScore for a pod of the class.
         """
-        self.equivalence = equivalence
+        self.filters = filters
         self._pre_scored = pre_scored
         self._totals: Totals | None = None
-        self.refuser = equivalence.refuser
+        self.refuser = filters.refuser
         self.overridden: dict[int, Status] = {}
         self.counted: dict[int, Sequence[Pod]] = {}
         self.tried: dict[int, Status] = {}
@@ -809,7 +809,7 @@ class CachedAttempt:
         """
         catalog = self.snapshot.catalog
         return (
-            object() if self._forgets else self.equivalence.all_stale,
+            object() if self._forgets else self.filters.all_stale,
             catalog.namespace_epoch,
             catalog.workload_epoch,
             catalog.storage_epoch,
@@ -824,15 +824,15 @@ class CachedAttempt:
     @property
     def fit(self) -> FilterColumn:
         """Return the filter of resources, of such a class."""
-        return self.equivalence.pod_filters[0][1]
+        return self.filters.pod_filters[0][1]
 
     def bounded(self, rows: Int64s) -> Sequence[tuple[FilterColumn, Bounds]] | None:
-        """Return the class's bounds; see `EquivalenceClass.bounded`."""
-        return self.equivalence.bounded(rows)
+        """Return the class's bounds; see `FilterVerdicts.bounded`."""
+        return self.filters.bounded(rows)
 
     def sync(self, pod: Pod) -> None:
         """Bring the verdicts up to date for an attempt of `pod`, which is of the class."""
-        self.equivalence.sync()
+        self.filters.sync()
         self._pod = pod
         self.tried = {}
         self.pods_rows = self._rows_of(pod)
@@ -842,7 +842,7 @@ class CachedAttempt:
         except Exception:
             self._reader.forget()
             raise
-        self.refuser = _overridden_by(self.equivalence.refuser, self.overridden)
+        self.refuser = _overridden_by(self.filters.refuser, self.overridden)
 
     def try_nominated_node(self) -> int | None:
         """Try the pod's nominated node alone: return its row where the pod fits, else None.
@@ -855,9 +855,7 @@ class CachedAttempt:
         row = self.snapshot.row(name) if name else None
         if row is None:
             return None
-        refusal = NodeDryRun(
-            self._pod, row, self.equivalence.dry_run_filters, self.snapshot
-        ).refusal()
+        refusal = NodeDryRun(self._pod, row, self.filters.dry_run_filters, self.snapshot).refusal()
         if refusal is None:
             return row
         if refusal.code.is_rejected:
@@ -877,31 +875,31 @@ class CachedAttempt:
     @property
     def filter_failure(self) -> Status | None:
         """Return the error of a filter, None without one; an earlier refusal of a node hides it."""
-        if not self.overridden and not self.equivalence.can_fail:
+        if not self.overridden and not self.filters.can_fail:
             return None
         errors = (status for status in self.overridden.values() if status.code is Code.ERROR)
-        return next(errors, None) or self.equivalence.filter_failure(self.refuser)
+        return next(errors, None) or self.filters.filter_failure(self.refuser)
 
     @property
     def evaluated(self) -> int:
         """Return how many nodes were evaluated, PreFilter's exclusions left out."""
-        refuser = self.equivalence.refuser
-        if self.equivalence.pre_filter.node_names is None:
+        refuser = self.filters.refuser
+        if self.filters.pre_filter.node_names is None:
             return self.snapshot.node_count
         return int(np.count_nonzero(refuser >= 0)) + len(self._still_tried(refuser))
 
     def refusals(self) -> dict[int, Status]:
         """Return the status of each row that refuses the pod."""
-        overrides, equivalence = self.overrides(), self.equivalence
+        overrides, filters = self.overrides(), self.filters
         refusals: dict[int, Status] = {}
         for row in np.flatnonzero(self.snapshot.columns.alive & (self.refuser != 0)).tolist():
             refuser = self.refuser[row]
             if row in overrides:
                 refusals[row] = overrides[row]
             elif refuser == EXCLUDED:
-                refusals[row] = equivalence.pre_filter.excluded
+                refusals[row] = filters.pre_filter.excluded
             else:
-                refusals[row] = equivalence.status(row)
+                refusals[row] = filters.status(row)
         return refusals
 
     def overrides(self, sample: Int8s | None = None) -> dict[int, Status]:
@@ -917,21 +915,19 @@ class CachedAttempt:
             overridden = {row: status for row, status in overridden.items() if sample[row] > 0}
         if not self.tried:
             return overridden
-        return overridden | self._still_tried(
-            self.equivalence.refuser if sample is None else sample
-        )
+        return overridden | self._still_tried(self.filters.refuser if sample is None else sample)
 
     def diagnosis(self) -> Diagnosis:
         """Return why no node takes the pod."""
-        equivalence = self.equivalence
-        refusal = equivalence.pre_filter.refusal
+        filters = self.filters
+        refusal = filters.pre_filter.refusal
         if refusal is not None:
-            return equivalence.refused_by_pre_filter(refusal)
+            return filters.refused_by_pre_filter(refusal)
         overridden = self.overrides()
-        changes = (equivalence.changes, self._overrides)
+        changes = (filters.changes, self._overrides)
         if self._diagnosis is None or changes != self._diagnosed or self.tried:
-            refuser = _overridden_by(equivalence.refuser, overridden)
-            self._diagnosis = equivalence.diagnosis(refuser, overridden)
+            refuser = _overridden_by(filters.refuser, overridden)
+            self._diagnosis = filters.diagnosis(refuser, overridden)
             self._diagnosed = (-1, -1) if self.tried else changes
         return self._diagnosis
 
@@ -943,7 +939,7 @@ class CachedAttempt:
         """
         overridden = self.overrides(sample if is_sample else None)
         hidden = np.where(sample == 0, np.int8(OVERRIDDEN), sample)
-        return self.equivalence.diagnosis(_overridden_by(hidden, overridden), overridden)
+        return self.filters.diagnosis(_overridden_by(hidden, overridden), overridden)
 
     def refusal_if_unchanged(self) -> Refused | None:
         """Return the last refusal of the class if nothing at all has changed since."""
@@ -1010,10 +1006,10 @@ class CachedAttempt:
         if not counted or not snapshot.columns.alive[row]:
             return
         self.counted[row] = counted
-        refuser = self.equivalence.refuser[row]
+        refuser = self.filters.refuser[row]
         if refuser == 0:
             self._try(row)
-        elif refuser > 0 and not self.equivalence.is_refused_before_pods(row):
+        elif refuser > 0 and not self.filters.is_refused_before_pods(row):
             self._untried[row] = None
 
     def _try_others(self) -> None:
@@ -1022,11 +1018,9 @@ class CachedAttempt:
         self._untried.clear()
 
     def _try(self, row: int) -> None:
-        equivalence = self.equivalence
-        refusal = NodeDryRun(self._pod, row, equivalence.dry_run_filters, self.snapshot).refusal()
-        if refusal is not None and (
-            equivalence.refuser[row] == 0 or refusal != equivalence.status(row)
-        ):
+        filters = self.filters
+        refusal = NodeDryRun(self._pod, row, filters.dry_run_filters, self.snapshot).refusal()
+        if refusal is not None and (filters.refuser[row] == 0 or refusal != filters.status(row)):
             self.overridden[row] = refusal
             self._overrides += 1
 

@@ -89,11 +89,11 @@ class ExtenderAnswers:
         for attempt in round_.recorded:
             self._recorded[attempt.pod.uid, attempt.attempt] = attempt.answers
 
-    def begin(self, uid: str, attempt: int) -> None:
+    def begin(self, uid: str, attempt_number: int) -> None:
         """Begin a pod's cycle."""
         self._new = []
         self._replayed = {}
-        self._current = self._recorded.get((uid, attempt), ())
+        self._current = self._recorded.get((uid, attempt_number), ())
 
     def record(self, answer: Answer) -> None:
         """Record a response of the cycle."""

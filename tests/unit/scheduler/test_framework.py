@@ -28,7 +28,7 @@ from services.scheduler.core.cycle.attempt import ProfileCycles
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Binding
 from tests.builders import make_node, make_pod
-from tests.cycles import dry_run_on, equivalence_class
+from tests.cycles import dry_run_on, filter_verdicts
 
 
 class OnePodANode(FilterPlugin[None], ReservePlugin):
@@ -156,8 +156,8 @@ def test_resources_alone_are_in_the_way_of_most_pods() -> None:
     """A pod with host ports has a filter before that pods change, which is no bound."""
     made = framework("NodePorts", "NodeResourcesFit")
     rows = made.snapshot.rows_in_order()
-    assert equivalence_class(made, make_pod().req(cpu="1").obj()).bounded(rows) == []
-    assert equivalence_class(made, make_pod().host_port(80).obj()).bounded(rows) is None
+    assert filter_verdicts(made, make_pod().req(cpu="1").obj()).bounded(rows) == []
+    assert filter_verdicts(made, make_pod().host_port(80).obj()).bounded(rows) is None
 
 
 def test_plugins_that_name_no_node_in_common_refuse_the_pod() -> None:
@@ -207,9 +207,9 @@ def test_old_shapes_make_room_for_new_ones() -> None:
     """The cache of shapes is bounded."""
     made = framework("NodeResourcesFit")
     first = make_pod("first").req(cpu="1").obj()
-    equivalence = equivalence_class(made, first)
-    assert equivalence_class(made, first) is equivalence
+    verdicts = filter_verdicts(made, first)
+    assert filter_verdicts(made, first) is verdicts
     made.verdicts.classes_max = 2
-    equivalence_class(made, make_pod().obj())
-    equivalence_class(made, make_pod().obj())
-    assert equivalence_class(made, first) is not equivalence
+    filter_verdicts(made, make_pod().obj())
+    filter_verdicts(made, make_pod().obj())
+    assert filter_verdicts(made, first) is not verdicts

@@ -13,7 +13,7 @@ from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.selector import LabelSelector, PodAffinity, PodAffinityTerm
 from services.kube.workloads import Namespace
 from tests.builders import make_node, requirement
-from tests.cycles import dry_run_on, equivalence_class
+from tests.cycles import dry_run_on, filter_verdicts
 from tests.unit.scheduler.constraints import (
     DB,
     EVERYBODY,
@@ -162,11 +162,11 @@ def test_a_namespace_that_changes_changes_verdicts() -> None:
     team = LabelSelector(requirements=(requirement("team", "Exists"),))
     placed(snapshot, pod("w", "web", namespace="other"), "a1")
     pending = pod("p", away=near(term(selected=team)))
-    assert not equivalence_class(framework, pending).refuser[:4].any()
+    assert not filter_verdicts(framework, pending).refuser[:4].any()
     snapshot.catalog.put(Namespace(name="other", labels={"team": "x"}))
-    assert equivalence_class(framework, pending).refuser[:4].any()
+    assert filter_verdicts(framework, pending).refuser[:4].any()
     snapshot.catalog.remove("Namespace", "", "other")
-    assert not equivalence_class(framework, pending).refuser[:4].any()
+    assert not filter_verdicts(framework, pending).refuser[:4].any()
 
 
 def test_label_keys_are_merged_into_the_selector() -> None:
@@ -249,15 +249,15 @@ def test_preferences_of_its_own_bring_others_terms_back() -> None:
 
 
 def test_pods_that_meet_the_same_terms_share_their_verdicts() -> None:
-    """Labels that no term selects make no new equivalence."""
+    """Labels that no term selects make no new verdicts."""
     snapshot = two_zones()
     placed(snapshot, pod("hermit", away=near(term())), "a1")
     framework = Framework(snapshot)
     first = pod("p0", "web", labels={"index": "0"})
     second = replace(pod("p1", "web", labels={"index": "1"}), spec=first.spec)
     third = replace(pod("p2", "db"), spec=first.spec)
-    assert equivalence_class(framework, first) is equivalence_class(framework, second)
-    assert equivalence_class(framework, first) is not equivalence_class(framework, third)
+    assert filter_verdicts(framework, first) is filter_verdicts(framework, second)
+    assert filter_verdicts(framework, first) is not filter_verdicts(framework, third)
 
 
 def test_a_dry_run_takes_counts_along_and_back() -> None:

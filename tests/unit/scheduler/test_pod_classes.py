@@ -14,7 +14,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_ZONE
 from services.kube.selector import PodAffinity
 from tests.builders import make_node
-from tests.cycles import equivalence_class
+from tests.cycles import filter_verdicts
 from tests.unit.scheduler.constraints import ZONES, judged, placed, pod, term, two_zones
 
 
@@ -65,14 +65,14 @@ def test_classes_without_pods_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> 
     framework = Framework(snapshot)
     pending = pod("p", "web")
     for number in range(30):
-        assert equivalence_class(framework, pending).refuser[:4].any()
+        assert filter_verdicts(framework, pending).refuser[:4].any()
         passing = placed(snapshot, pod("x", "web", labels={"n": str(number)}), "a1")
         assert web_on(snapshot)["a1"] == 1
         snapshot.remove_pod(passing.uid)
     assert snapshot.pod_classes.generation > 0
     assert len(snapshot.pod_classes.classes) < 10
     assert judged(snapshot, pending).feasible == ("a1", "a2")
-    assert (equivalence_class(framework, pending).refuser[:4] > 0).tolist() == [
+    assert (filter_verdicts(framework, pending).refuser[:4] > 0).tolist() == [
         False,
         False,
         True,

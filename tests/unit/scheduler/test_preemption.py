@@ -328,9 +328,9 @@ def test_the_last_tie_is_the_callers_in_v1_34_and_the_first_nodes_in_v1_16() -> 
 def test_a_hashed_tie_break_depends_on_its_identity_only() -> None:
     """The order of the nodes does not matter; another attempt may choose otherwise."""
     nodes = [f"n{index}" for index in range(50)]
-    choose = hashed_tie_break(seed=1, uid="u", attempt=1)
+    choose = hashed_tie_break(seed=1, uid="u", attempt_number=1)
     assert choose(nodes) == choose(nodes[::-1])
-    assert len({hashed_tie_break(seed=1, uid="u", attempt=n)(nodes) for n in range(20)}) > 1
+    assert len({hashed_tie_break(seed=1, uid="u", attempt_number=n)(nodes) for n in range(20)}) > 1
 
 
 def test_nominated_pods_of_higher_priority_keep_their_room() -> None:
@@ -401,7 +401,7 @@ def test_extenders_narrow_the_candidates() -> None:
     def only_n1(_: Pod, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
         return tuple(each for each in candidates if each.node == "n1")
 
-    outcome = DefaultPreemption(rules=V1_34, extenders=only_n1).post_filter(
+    outcome = DefaultPreemption(rules=V1_34, narrow=only_n1).post_filter(
         where.pod, where, tie_break=first, now_ns=NOW_NS
     )
     assert isinstance(outcome, Nomination)
@@ -420,9 +420,9 @@ def test_extenders_that_leave_nothing_leave_the_nomination_alone(
 ) -> None:
     """A failure is an error, an empty answer is not."""
     where = cluster(preemptor_pod(), held("low"))
-    outcome = DefaultPreemption(
-        rules=V1_34, extenders=lambda _pod, _candidates: answer
-    ).post_filter(where.pod, where, tie_break=first, now_ns=NOW_NS)
+    outcome = DefaultPreemption(rules=V1_34, narrow=lambda _pod, _candidates: answer).post_filter(
+        where.pod, where, tie_break=first, now_ns=NOW_NS
+    )
     assert isinstance(outcome, CannotHelp)
     assert (outcome.message, outcome.is_error) == (message, is_error)
     assert not outcome.clear_nomination

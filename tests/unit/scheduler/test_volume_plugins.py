@@ -52,7 +52,7 @@ from services.kube.volumes import (
 )
 from services.scheduler.core.cycle.evaluate import NodeVerdicts
 from tests.builders import make_node, make_pod, requirement
-from tests.cycles import equivalence_class, evaluate
+from tests.cycles import evaluate, filter_verdicts
 
 BOUND = {"pv.kubernetes.io/bind-completed": "yes"}
 WAIT = StorageClass(
@@ -519,10 +519,10 @@ def test_an_inline_disk_counts_for_the_driver_it_was_migrated_to(
 def test_an_aws_disk_without_a_volume_id_is_an_error() -> None:
     """It cannot be translated, which ends the cycle."""
     snapshot = snapshot_of([make_node("n").obj()], [csi_node(1, "ebs.csi.aws.com")])
-    equivalence = equivalence_class(
+    verdicts = filter_verdicts(
         Framework(snapshot), pod_with(AwsElasticBlockStore(volume_id="aws://zone/x"))
     )
-    failure = equivalence.filter_failure(equivalence.refuser)
+    failure = verdicts.filter_failure(verdicts.refuser)
     assert failure is not None
     assert failure.plugin == "NodeVolumeLimits"
 

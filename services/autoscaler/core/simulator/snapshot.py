@@ -34,7 +34,7 @@ from services.autoscaler.core.objects import ClusterNode, ClusterPod
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import AnyFilter, Scope
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.verdicts import CachedAttempt
+from services.framework.runtime.verdicts import ClassVerdicts
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
 from services.kube.node import LABEL_HOSTNAME
@@ -255,16 +255,16 @@ class ClusterSnapshot:
 
     def refusal(self, pod: ClusterPod, name: str) -> Status | None:
         """Return why the filters refuse the pod on a node, None where they do not."""
-        attempt = self._verdicts(pod)
-        equivalence = attempt.equivalence
-        refused = equivalence.pre_filter.refusal
+        verdicts = self._verdicts(pod)
+        filters = verdicts.filters
+        refused = filters.pre_filter.refusal
         if refused is not None:
             return refused
         row = self._row(name)
-        refuser = int(attempt.refuser[row])
+        refuser = int(verdicts.refuser[row])
         if refuser == 0:
             return None
-        return equivalence.status(row) if refuser > 0 else equivalence.pre_filter.excluded
+        return filters.status(row) if refuser > 0 else filters.pre_filter.excluded
 
     def put(self, pod: ClusterPod, name: str) -> None:
         """Put a pod on a node without running the filters."""
@@ -290,16 +290,16 @@ class ClusterSnapshot:
         other pods are. None where more decides, or no node can pass.
         """
         self._take_out_removed()
-        attempt, _ = self._framework.verdicts.pre_filtered(_unassigned(pod.pod))
-        equivalence = attempt.equivalence
-        pre_filter = equivalence.pre_filter
+        verdicts, _ = self._framework.verdicts.pre_filtered(_unassigned(pod.pod))
+        filters = verdicts.filters
+        pre_filter = filters.pre_filter
         if pre_filter.refusal is not None or pre_filter.node_names is not None:
             return None
-        if not all(_is_plain(column.plugin) for column in equivalence.columns.values()):
+        if not all(_is_plain(column.plugin) for column in filters.columns.values()):
             return None
         if _names_nodes(pod.pod.spec):
             return None
-        wanted = attempt.wanted
+        wanted = verdicts.wanted
         amounts = np.zeros(len(self._filters.columns.resources) + 1, dtype=np.int64)
         amounts[0] = 1
         amounts[wanted.columns + 1] = wanted.amounts
@@ -307,8 +307,8 @@ class ClusterSnapshot:
 
     def is_judged_by_node(self, pod: ClusterPod) -> bool:
         """Return whether a verdict about a pod follows from its node and the pods there alone."""
-        attempt, _ = self._framework.verdicts.pre_filtered(_unassigned(pod.pod))
-        return _is_judged_by_node(attempt)
+        verdicts, _ = self._framework.verdicts.pre_filtered(_unassigned(pod.pod))
+        return _is_judged_by_node(verdicts)
 
     def fits_each(self, pod: ClusterPod, names: Sequence[str]) -> list[bool] | None:
         """Return whether the filters let a pod pass on each of the nodes.
@@ -317,11 +317,11 @@ class ClusterSnapshot:
         """
         if not self.is_judged_by_node(pod):
             return None
-        attempt = self._verdicts(pod)
-        equivalence = attempt.equivalence
-        if equivalence.pre_filter.refusal is not None:
+        verdicts = self._verdicts(pod)
+        filters = verdicts.filters
+        if filters.pre_filter.refusal is not None:
             return [False] * len(names)
-        fits: list[bool] = (attempt.refuser[[self._row(name) for name in names]] == 0).tolist()
+        fits: list[bool] = (verdicts.refuser[[self._row(name) for name in names]] == 0).tolist()
         return fits
 
     def unschedule(self, pod: ClusterPod, name: str) -> None:
@@ -345,21 +345,21 @@ class ClusterSnapshot:
         names = self._listing.names
         if not names:
             return
-        attempt, rows = self._verdicts(pod), self._listing.array()
-        if attempt.equivalence.pre_filter.refusal is not None:
+        verdicts, rows = self._verdicts(pod), self._listing.array()
+        if verdicts.filters.pre_filter.refusal is not None:
             return
-        passes = (attempt.refuser[rows] == 0) & ~self._filters.columns.unschedulable[rows]
+        passes = (verdicts.refuser[rows] == 0) & ~self._filters.columns.unschedulable[rows]
         places = np.flatnonzero(passes)
         begin = int(np.searchsorted(places, (self.last_place + 1) % len(names)))
         for place in map(int, chain(places[begin:], places[:begin])):
             yield place, names[place]
 
-    def _verdicts(self, pod: ClusterPod) -> CachedAttempt:
+    def _verdicts(self, pod: ClusterPod) -> ClassVerdicts:
         """Return the filters' verdicts about a pod, each as if what was removed were gone."""
         plain = _unassigned(pod.pod)
         if self._removed:
-            attempt, _ = self._framework.verdicts.pre_filtered(plain)
-            if attempt.equivalence.pre_filter.refusal or not _is_judged_by_node(attempt):
+            verdicts, _ = self._framework.verdicts.pre_filtered(plain)
+            if verdicts.filters.pre_filter.refusal or not _is_judged_by_node(verdicts):
                 self._take_out_removed()
         return self._framework.verdicts.synced(plain)
 
@@ -462,9 +462,9 @@ def _are_same(objects: Sequence[object], others: Sequence[object]) -> bool:
     return len(objects) == len(others) and all(map(is_, objects, others))
 
 
-def _is_judged_by_node(attempt: CachedAttempt) -> bool:
+def _is_judged_by_node(verdicts: ClassVerdicts) -> bool:
     """Return whether no verdict depends on other nodes and their pods."""
-    columns = attempt.equivalence.columns.values()
+    columns = verdicts.filters.columns.values()
     return all(column.plugin.scope is not Scope.CLUSTER for column in columns)
 
 

@@ -43,7 +43,6 @@ from services.framework.preemption.outcome import (
     NarrowCandidates,
     Nomination,
     PreemptionEvaluation,
-    no_extenders,
 )
 from services.framework.preemption.rules import PreemptionRules
 from services.framework.status import Code, Status
@@ -56,7 +55,10 @@ VICTIM_TERMINATING = "not eligible due to a terminating pod on the nominated nod
 
 
 class DefaultPreemption(PreEnqueuePlugin, Preemptor):
-    """Preempts by one version's rules; without `sampling` it tries all nodes."""
+    """Preempts by one version's rules; without `sampling` it tries all nodes.
+
+    `narrow` leaves out candidates that extenders do not accept.
+    """
 
     name = "DefaultPreemption"
     arguments = ARGUMENTS
@@ -67,11 +69,11 @@ class DefaultPreemption(PreEnqueuePlugin, Preemptor):
         *,
         rules: PreemptionRules,
         sampling: CandidateSampling | None = None,
-        extenders: NarrowCandidates = no_extenders,
+        narrow: NarrowCandidates | None = None,
     ) -> None:
         self.rules = rules
         self.sampling = sampling
-        self.extenders = extenders
+        self.narrow = narrow
         self._preempting: set[str] = set()
 
     def pre_enqueue(self, pod: Pod) -> Status | None:
@@ -97,10 +99,10 @@ class DefaultPreemption(PreEnqueuePlugin, Preemptor):
         self, pod: Pod, cycle: FailedCycle, *, tie_break: TieBreak, now_ns: int
     ) -> Nomination | CannotHelp:
         """Preempt for the latest version of `pod`, for which its `cycle` found no node."""
-        refused = self._refused_at_once(pod, cycle)
+        refused = self._refused_before_dry_runs(pod, cycle)
         if refused is not None:
             return refused
-        batch = cycle.batch_dry_run(now_ns) if self.extenders is no_extenders else None
+        batch = cycle.batch_dry_run(now_ns) if self.narrow is None else None
         if batch is None:
             return self.evaluate(pod, cycle, tie_break=tie_break, now_ns=now_ns).outcome
         if not len(batch.rows):
@@ -119,10 +121,10 @@ class DefaultPreemption(PreEnqueuePlugin, Preemptor):
     ) -> PreemptionEvaluation:
         """Preempt as `post_filter` does, but node by node, and return the whole evaluation."""
         potential = tuple(cycle.potential_nodes())
-        at_once = self._refused_at_once(pod, cycle)
-        if at_once is not None:
-            ineligible = at_once.reason if at_once.cause is Cause.NOT_ELIGIBLE else ""
-            return _nothing_tried(at_once, potential, ineligible)
+        refused = self._refused_before_dry_runs(pod, cycle)
+        if refused is not None:
+            ineligible = refused.reason if refused.cause is Cause.NOT_ELIGIBLE else ""
+            return _nothing_tried(refused, potential, ineligible)
         candidates, non_candidates = self._dry_run(pod, cycle, potential, tie_break, now_ns)
         picked, outcome = self._choose(
             pod, cycle, candidates, non_candidates, tie_break=tie_break, now_ns=now_ns
@@ -139,7 +141,7 @@ class DefaultPreemption(PreEnqueuePlugin, Preemptor):
             outcome=outcome,
         )
 
-    def _refused_at_once(self, pod: Pod, cycle: FailedCycle) -> CannotHelp | None:
+    def _refused_before_dry_runs(self, pod: Pod, cycle: FailedCycle) -> CannotHelp | None:
         ineligible = why_not_eligible(pod, cycle, self.rules)
         if ineligible:
             return self._cannot(Cause.NOT_ELIGIBLE, ineligible, clear=False)
@@ -195,7 +197,7 @@ class DefaultPreemption(PreEnqueuePlugin, Preemptor):
             return None, self._no_candidate(
                 cycle, [(refused.refusal, 1) for refused in non_candidates]
             )
-        accepted = self.extenders(pod, candidates)
+        accepted = candidates if self.narrow is None else self.narrow(pod, candidates)
         if isinstance(accepted, ExtenderError):
             return None, self._cannot(Cause.EXTENDER, accepted.message, clear=False, is_error=True)
         if not accepted:

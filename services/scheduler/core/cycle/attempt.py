@@ -52,7 +52,7 @@ from services.framework.runtime.diagnosis import (
 from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework, Held, NotBound
 from services.framework.runtime.guard import PluginFailed
-from services.framework.runtime.verdicts import CachedAttempt
+from services.framework.runtime.verdicts import ClassVerdicts
 from services.framework.snapshot.catalog import NominatedPlace
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
@@ -88,17 +88,17 @@ class Recorder:
     the first attempt, for the plugins of which no cached class holds a column with the pod's key;
     PreScore likewise, as a part of Score. Filter and Score update the columns of the class.
     wants_all: the cycle goes on to all nodes where
-    upstream's returns before it has seen them. cached, sent: the results of the filters, and of
+    upstream's returns before it has seen them. verdicts, sent: the results of the filters, and of
     extenders if they were called; None where the cycle ended before.
     """
 
-    __slots__ = ("_last_ns", "_stopwatch", "cached", "phases_ns", "sent", "wants_all")
+    __slots__ = ("_last_ns", "_stopwatch", "phases_ns", "sent", "verdicts", "wants_all")
 
     def __init__(
         self, stopwatch: Callable[[], int] | None = None, *, wants_all: bool = False
     ) -> None:
         self.wants_all = wants_all
-        self.cached: CachedAttempt | None = None
+        self.verdicts: ClassVerdicts | None = None
         self.sent: SentNodes | None = None
         self.phases_ns: dict[str, int] = {}
         self._stopwatch = stopwatch
@@ -268,19 +268,19 @@ class Attempts:
     def _make_room(self, attempt: Attempt, error: FitError, now_ns: int) -> Decision:
         """Run PostFilter, unless an equivalent pod was refused for the same reasons."""
         pod, framework = attempt.pod, attempt.framework
-        error.at_once = self._batch_dry_run
+        error.batch = self._batch_dry_run
         key: Hashable = None
         if attempt.shares_refusals:
             key = error.key_after_dry_run(framework.preemptor, now_ns)
-        refused = error.cached.reuse_refusal(key)
+        refused = error.verdicts.reuse_refusal(key)
         if refused is None:
             tie_break = hashed_tie_break(
-                seed=self._seed, uid=pod.uid, attempt=attempt.head.attempts
+                seed=self._seed, uid=pod.uid, attempt_number=attempt.head.attempts
             )
             outcome = framework.post_filter(pod, error, tie_break=tie_break, now_ns=now_ns)
             refused = error.diagnosis.refused(outcome)
             if refused.nomination is None and not refused.freed and attempt.shares_refusals:
-                error.cached.keep_refusal(key, refused)
+                error.verdicts.keep_refusal(key, refused)
             refused = self._reject_waiting(framework, refused)
         if framework.post_filters:
             attempt.recorder.phase("PostFilter")
@@ -396,43 +396,48 @@ class ProfileCycles:
         self._snapshot = framework.snapshot
 
     def schedule_pod(
-        self, pod: Pod, attempt: int, recorder: Recorder | None = None, *, repeats: bool = False
+        self,
+        pod: Pod,
+        attempt_number: int,
+        recorder: Recorder | None = None,
+        *,
+        repeats: bool = False,
     ) -> CycleResult:
-        """Return a node for `pod`, or why no node fits; `attempt` keys the tie-break.
+        """Return a node for `pod`, or why no node fits; `attempt_number` keys the tie-break.
 
         With `repeats`, a refusal of an equivalent pod is returned where nothing has changed since.
         """
         recorder = recorder or Recorder()
         if self._snapshot.node_count == 0:
             return Refused(message=NO_NODES_TEXT, nominated_node_name="")
-        cached, ran = self.framework.verdicts.pre_filtered(pod)
-        refusal = cached.equivalence.pre_filter.refusal
+        verdicts, ran = self.framework.verdicts.pre_filtered(pod)
+        refusal = verdicts.filters.pre_filter.refusal
         if ran or refusal is not None:
             recorder.phase("PreFilter")
-        refused = cached.refusal_if_unchanged() if repeats else None
+        refused = verdicts.refusal_if_unchanged() if repeats else None
         if refused is not None:
             return refused
         if refusal is not None:
             if refusal.code is Code.ERROR:
                 text = f'running PreFilter plugin "{refusal.plugin}": {refusal.message}'
                 return Failed(message=text)
-            recorder.cached = cached
-            return FitError(pod=pod, cached=cached, diagnosis=cached.diagnosis())
-        cached.sync(pod)
-        row = cached.try_nominated_node() if self._nominated_first else None
+            recorder.verdicts = verdicts
+            return FitError(pod=pod, verdicts=verdicts, diagnosis=verdicts.diagnosis())
+        verdicts.sync(pod)
+        row = verdicts.try_nominated_node() if self._nominated_first else None
         nominated = (
-            None if row is None else self._unless_extenders_refuse(pod, row, cached, recorder)
+            None if row is None else self._unless_extenders_refuse(pod, row, verdicts, recorder)
         )
         if nominated is not None:
             if not recorder.wants_all:
                 return nominated
-            cached.refuser = cached.refuser.copy()
-            cached.refuser[nominated.row] = 0
-        result = self._best_node(pod, attempt, cached, recorder)
+            verdicts.refuser = verdicts.refuser.copy()
+            verdicts.refuser[nominated.row] = 0
+        result = self._best_node(pod, attempt_number, verdicts, recorder)
         return result if nominated is None or isinstance(result, Failed) else nominated
 
     def _unless_extenders_refuse(
-        self, pod: Pod, row: int, cached: CachedAttempt, recorder: Recorder
+        self, pod: Pod, row: int, verdicts: ClassVerdicts, recorder: Recorder
     ) -> Binding | None:
         """Return the pod's nominated node, which passed the filters, if extenders accept it.
 
@@ -443,25 +448,25 @@ class ProfileCycles:
             refused = self.extenders.refusals_of_row(pod, row)
             recorder.phase(EXTENDERS_PHASE)
             if refused is not None:
-                cached.tried = refused
+                verdicts.tried = refused
                 return None
         return Binding(node_name=pod.nominated_node_name, row=row, evaluated=1, feasible=1)
 
     def _best_node(
-        self, pod: Pod, attempt: int, cached: CachedAttempt, recorder: Recorder
+        self, pod: Pod, attempt_number: int, verdicts: ClassVerdicts, recorder: Recorder
     ) -> Binding | FitError | Failed:
         """Filter all nodes, call the extenders, score the remaining nodes, and choose one.
 
         passed, sample, fits: int8[nodes], 0 in the rows that passed the filters, in those of them
         that are looked at, and in those that extenders leave of these.
         """
-        passed = cached.refuser
+        passed = verdicts.refuser
         recorder.phase("Filter")
-        failure = cached.filter_failure
+        failure = verdicts.filter_failure
         if failure is not None:
             text = f'running "{failure.plugin}" filter plugin: {failure.message}'
             return Failed(message=text)
-        sample, looked_at = self._choice.sample(passed, self._snapshot, cached.tried)
+        sample, looked_at = self._choice.sample(passed, self._snapshot, verdicts.tried)
         fits, scores = sample, bool(self.framework.weights)
         sent: SentNodes | None = None
         extenders = self.extenders
@@ -474,21 +479,21 @@ class ProfileCycles:
             if isinstance(answer, ExtenderError):
                 return Failed(message=answer.message)
             sent, fits = answer, answer.refuser
-        recorder.cached, recorder.sent = cached, sent
+        recorder.verdicts, recorder.sent = verdicts, sent
         feasible = len(fits) - int(np.count_nonzero(fits))
         if not feasible:
             if sent is None:
-                return FitError(pod=pod, cached=cached, diagnosis=cached.diagnosis())
-            by_filters = cached.sample_diagnosis(sample, is_sample=looked_at > 0)
-            diagnosis = sent.diagnosis(by_filters, cached.equivalence.pre_filter)
-            return FitError(pod=pod, cached=cached, diagnosis=diagnosis)
-        evaluated = looked_at or cached.evaluated
+                return FitError(pod=pod, verdicts=verdicts, diagnosis=verdicts.diagnosis())
+            by_filters = verdicts.sample_diagnosis(sample, is_sample=looked_at > 0)
+            diagnosis = sent.diagnosis(by_filters, verdicts.filters.pre_filter)
+            return FitError(pod=pod, verdicts=verdicts, diagnosis=diagnosis)
+        evaluated = looked_at or verdicts.evaluated
         if sent is not None:
             evaluated -= sent.unanswered
         if feasible == 1:  # It is taken without PreScore and Score.
             row = int(np.flatnonzero(fits == 0)[0])
             return Binding(self._snapshot.name(row), row, evaluated, feasible)
-        totals = cached.totals()
+        totals = verdicts.totals()
         failed = totals.synced_failure()
         if failed:
             return Failed(message=failed)
@@ -497,7 +502,7 @@ class ProfileCycles:
             fits,
             self._snapshot,
             pod.uid,
-            attempt,
+            attempt_number,
         )
         if sent is not None or scores:
             recorder.phase("Score")

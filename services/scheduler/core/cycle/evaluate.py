@@ -18,7 +18,7 @@ from services.framework.preemption.outcome import ExtenderError, PreemptionEvalu
 from services.framework.runtime.diagnosis import Refused, fit_error_text
 from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.guard import PluginFailed
-from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt
+from services.framework.runtime.verdicts import EXCLUDED, ClassVerdicts
 from services.framework.status import Code, Status
 from services.kube.devices import FreedClaims
 from services.kube.pod import Pod
@@ -98,12 +98,12 @@ def evaluate_pod(
     cycles: ProfileCycles,
     pod: Pod,
     *,
-    attempt: int,
+    attempt_number: int,
     now_ns: int,
     preemptor: Preemptor | None,
     seed: int,
 ) -> PodEvaluation:
-    """Evaluate `pod` as `cycles` would on its attempt number `attempt`; nothing is assumed."""
+    """Evaluate `pod` as `cycles` would on attempt `attempt_number`; nothing is assumed."""
     blank = PodEvaluation(
         profile=cycles.framework.profile.scheduler_name,
         verdicts=no_verdicts(""),
@@ -114,7 +114,7 @@ def evaluate_pod(
     cycles.framework.snapshot.now_ns = now_ns
     recorder = Recorder(wants_all=True)
     try:
-        result = cycles.schedule_pod(pod, attempt, recorder)
+        result = cycles.schedule_pod(pod, attempt_number, recorder)
         if isinstance(result, Failed):
             return replace(blank, verdicts=no_verdicts(result.message), error=result.message)
         verdicts = _node_verdicts(cycles, pod, recorder)
@@ -127,7 +127,7 @@ def evaluate_pod(
             case Refused(message=message):  # There is no node; no refusal is repeated here.
                 return replace(blank, fit_error=message)
             case FitError(diagnosis=diagnosis):
-                tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt=attempt)
+                tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt_number=attempt_number)
                 outcome = cycles.framework.post_filter(
                     pod, result, tie_break=tie_break, now_ns=now_ns
                 )
@@ -151,26 +151,26 @@ def evaluate_pod(
 def _node_verdicts(cycles: ProfileCycles, pod: Pod, recorder: Recorder) -> NodeVerdicts:
     """Return the recorded verdicts by node name."""
     snapshot = cycles.framework.snapshot
-    cached = recorder.cached or cycles.framework.verdicts.synced(pod)
-    equivalence, pre_filter = cached.equivalence, cached.equivalence.pre_filter
+    verdicts = recorder.verdicts or cycles.framework.verdicts.synced(pod)
+    filters, pre_filter = verdicts.filters, verdicts.filters.pre_filter
     names = {row: snapshot.name(row) for row in np.flatnonzero(snapshot.columns.alive).tolist()}
     if pre_filter.refusal is not None:
         return NodeVerdicts(
             feasible=(),
             refusals=dict.fromkeys(names.values(), pre_filter.refusal),
             pre_filtered=frozenset(names.values()),
-            skipped_filters=equivalence.skipped_filters,
+            skipped_filters=filters.skipped_filters,
         )
     sent = recorder.sent
-    if sent is not None and sent.sample is not cached.refuser and cycles.extenders is not None:
+    if sent is not None and sent.sample is not verdicts.refuser and cycles.extenders is not None:
         # Sampling has left out nodes, which extenders have not seen.
-        all_sent = cycles.extenders.send(pod, cached.refuser)
+        all_sent = cycles.extenders.send(pod, verdicts.refuser)
         if isinstance(all_sent, ExtenderError):
             return no_verdicts(all_sent.message)
         sent = all_sent
-    refusals = cached.refusals()
+    refusals = verdicts.refusals()
     excluded = [
-        row for row in refusals if cached.refuser[row] == EXCLUDED and row not in cached.tried
+        row for row in refusals if verdicts.refuser[row] == EXCLUDED and row not in verdicts.tried
     ]
     if sent is not None:
         refusals |= sent.refusals(_SILENT)
@@ -179,7 +179,7 @@ def _node_verdicts(cycles: ProfileCycles, pod: Pod, recorder: Recorder) -> NodeV
     scores: dict[str, dict[str, NodeScore]] = {}
     try:
         if rows:
-            skipped_scores, scores = cached.totals().skipped, _scores(cached, names, rows)
+            skipped_scores, scores = verdicts.totals().skipped, _scores(verdicts, names, rows)
     except PluginFailed:
         if len(rows) > 1:
             raise
@@ -197,7 +197,7 @@ def _node_verdicts(cycles: ProfileCycles, pod: Pod, recorder: Recorder) -> NodeV
         feasible=feasible,
         refusals={names[row]: status for row, status in refusals.items()},
         pre_filtered=frozenset(names[row] for row in excluded),
-        skipped_filters=equivalence.skipped_filters,
+        skipped_filters=filters.skipped_filters,
         skipped_scores=skipped_scores,
         scores=scores,
         totals=totals,
@@ -206,10 +206,10 @@ def _node_verdicts(cycles: ProfileCycles, pod: Pod, recorder: Recorder) -> NodeV
 
 
 def _scores(
-    cached: CachedAttempt, names: Mapping[int, str], rows: Sequence[int]
+    verdicts: ClassVerdicts, names: Mapping[int, str], rows: Sequence[int]
 ) -> dict[str, dict[str, NodeScore]]:
     """Return each plugin's scores of `rows`, which are all that fit; raise PluginFailed."""
-    totals = cached.totals()
+    totals = verdicts.totals()
     failure = totals.synced_failure()
     if failure:
         raise PluginFailed(failure)

@@ -34,7 +34,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
 from services.kube.node import Node
 from services.kube.pod import Container, Pod
-from services.scheduler.core.cycle.host_choice import NodeTotals
+from services.scheduler.core.cycle.host_choice import NormalizedTotals
 
 EXTENDER_PLUGIN = "Extender"
 """The name of all extenders among the plugins that refused a pod.
@@ -374,7 +374,7 @@ class Extenders:
 class ScoredByExtenders:
     """The totals of an equivalence class with the scores of extenders, int64[nodes]."""
 
-    totals: NodeTotals
+    totals: NormalizedTotals
     added: Int64s
 
     def normalized_totals(self, refuser: Int8s) -> Int64s:
@@ -443,7 +443,7 @@ class SentNodes:
             self._scores = self._extenders.scores(self._pod, self._nodes) if several else {}
         return self._scores
 
-    def scored(self, totals: NodeTotals, *, any_plugin_scores: bool) -> ScoredByExtenders:
+    def scored(self, totals: NormalizedTotals, *, any_plugin_scores: bool) -> ScoredByExtenders:
         """Return the totals with the scores of extenders.
 
         Where no plugin scores, nodes are worth 0, not the 1 that they are without extenders.

@@ -41,7 +41,7 @@ class ChosenNode(NamedTuple):
     tied: int
 
 
-class NodeTotals(Protocol):
+class NormalizedTotals(Protocol):
     """The total scores of nodes, such as those of an equivalence class."""
 
     def normalized_totals(self, refuser: Int8s) -> Int64s:
@@ -55,7 +55,12 @@ class HostChoice(ABC):
 
     @abstractmethod
     def choose(
-        self, totals: NodeTotals, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+        self,
+        totals: NormalizedTotals,
+        refuser: Int8s,
+        snapshot: Snapshot,
+        uid: str,
+        attempt_number: int,
     ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt, for which two rows at least fit."""
 
@@ -89,13 +94,18 @@ class KeyedChoice(HostChoice):
         self._seed = seed
 
     def choose(
-        self, totals: NodeTotals, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+        self,
+        totals: NormalizedTotals,
+        refuser: Int8s,
+        snapshot: Snapshot,
+        uid: str,
+        attempt_number: int,
     ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt."""
         columns = snapshot.columns
         used = len(columns.rows)
         normalized = totals.normalized_totals(refuser)
-        key = np.uint64(attempt_hash(self._seed, uid, attempt))
+        key = np.uint64(attempt_hash(self._seed, uid, attempt_number))
         return ChosenNode(*kernels.choose(used, refuser, normalized, columns.name_hash, key))
 
 
@@ -114,11 +124,11 @@ class NamedChoice(HostChoice):
 
     def choose(
         self,
-        totals: NodeTotals,
+        totals: NormalizedTotals,
         refuser: Int8s,
         snapshot: Snapshot,
         uid: str,  # noqa: ARG002 - not keyed
-        attempt: int,  # noqa: ARG002 - not keyed
+        attempt_number: int,  # noqa: ARG002 - not keyed
     ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt."""
         used, places = len(snapshot.columns.rows), self._by_name(snapshot)
@@ -151,11 +161,11 @@ class RoundRobinChoice(HostChoice):
 
     def choose(
         self,
-        totals: NodeTotals,
+        totals: NormalizedTotals,
         refuser: Int8s,
         snapshot: Snapshot,
         uid: str,  # noqa: ARG002 - not keyed
-        attempt: int,  # noqa: ARG002 - not keyed
+        attempt_number: int,  # noqa: ARG002 - not keyed
     ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt."""
         rows = [row for row in snapshot.listed_rows() if refuser[row] == 0]
@@ -210,10 +220,15 @@ class SampledChoice(HostChoice):
     scores: bool = True
 
     def choose(
-        self, totals: NodeTotals, refuser: Int8s, snapshot: Snapshot, uid: str, attempt: int
+        self,
+        totals: NormalizedTotals,
+        refuser: Int8s,
+        snapshot: Snapshot,
+        uid: str,
+        attempt_number: int,
     ) -> ChosenNode:
         """Return the choice for a pod's scheduling attempt, among the nodes of its sample."""
-        return self.inner.choose(totals, refuser, snapshot, uid, attempt)
+        return self.inner.choose(totals, refuser, snapshot, uid, attempt_number)
 
     def sample(
         self, refuser: Int8s, snapshot: Snapshot, tried: Collection[int]

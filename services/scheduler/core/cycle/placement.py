@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 
 from services.framework.runtime.framework import Framework
 from services.framework.runtime.node_dry_run import NodeDryRun
-from services.framework.runtime.verdicts import EXCLUDED, CachedAttempt
+from services.framework.runtime.verdicts import EXCLUDED, ClassVerdicts
 from services.framework.status import Code, Status
 from services.kube.pod import Pod, PreemptionPolicy
 
@@ -30,17 +30,17 @@ def refusal(framework: Framework, pod: Pod, row: int) -> Status | None:
 
     Raises PluginFailed.
     """
-    cached = framework.verdicts.synced(pod)
-    pre_filter = cached.equivalence.pre_filter
+    verdicts = framework.verdicts.synced(pod)
+    pre_filter = verdicts.filters.pre_filter
     if pre_filter.refusal is not None:
         return pre_filter.refusal
-    number = int(cached.refuser[row])
-    if number == 0 or cached.try_nominated_node() == row:
+    number = int(verdicts.refuser[row])
+    if number == 0 or verdicts.try_nominated_node() == row:
         return None
-    overridden = cached.overrides().get(row)
+    overridden = verdicts.overrides().get(row)
     if overridden is not None:
         return overridden
-    return pre_filter.excluded if number == EXCLUDED else cached.equivalence.status(row)
+    return pre_filter.excluded if number == EXCLUDED else verdicts.filters.status(row)
 
 
 def preemption_faults(
@@ -58,20 +58,20 @@ def preemption_faults(
                 f"victim {victim.key} has priority {victim.priority}, which is not below "
                 f"{pod.priority}"
             )
-    cached = framework.verdicts.synced(pod)
-    if cached.equivalence.pre_filter.refusal is not None:
-        yield cached.equivalence.pre_filter.refusal
+    verdicts = framework.verdicts.synced(pod)
+    if verdicts.filters.pre_filter.refusal is not None:
+        yield verdicts.filters.pre_filter.refusal
         return
-    refused = _refused_without(framework, cached, pod, row, victims)
+    refused = _refused_without(framework, verdicts, pod, row, victims)
     if refused is not None:
         yield refused
 
 
 def _refused_without(
-    framework: Framework, cached: CachedAttempt, pod: Pod, row: int, victims: Sequence[Pod]
+    framework: Framework, verdicts: ClassVerdicts, pod: Pod, row: int, victims: Sequence[Pod]
 ) -> Status | None:
     """Return why the pod does not fit even after `victims` and all terminating pods are removed."""
-    dry_run = NodeDryRun(pod, row, cached.equivalence.dry_run_filters, framework.snapshot)
+    dry_run = NodeDryRun(pod, row, verdicts.filters.dry_run_filters, framework.snapshot)
     for victim in victims:
         dry_run.remove(victim)
     refused = dry_run.refusal()

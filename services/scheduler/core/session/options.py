@@ -21,7 +21,6 @@ from services.framework.plugins.in_tree import (
     with_selectors,
 )
 from services.framework.preemption import rules
-from services.framework.preemption.outcome import no_extenders
 from services.framework.preemption.rules import PreemptionRules
 from services.framework.profile import Profile
 from services.framework.runtime.framework import Framework
@@ -75,7 +74,7 @@ def make_cycles(
     served = with_preemption(
         registry,
         None if options.disable_preemption else options.rules.preemption,
-        extenders=extenders.narrowed if extenders.any_preempts else no_extenders,
+        narrow=extenders.narrowed if extenders.any_preempts else None,
         samples=options.sampling is not None and options.rules.preemption.samples_candidates,
     )
     choice = options.rules.host_choice(options.seed)

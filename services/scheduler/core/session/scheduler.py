@@ -317,14 +317,14 @@ class Scheduler:
 
     # Queries
 
-    def evaluate(self, pod: Pod, attempt: int, now_ns: int) -> PodEvaluation:
+    def evaluate(self, pod: Pod, attempt_number: int, now_ns: int) -> PodEvaluation:
         """Return every verdict about a pending pod in the current state, which is not changed."""
         cycle = self._cycles[pod.spec.scheduler_name]
         mark = self._choice.mark()
         evaluation = evaluate_pod(
             cycle,
             pod,
-            attempt=attempt,
+            attempt_number=attempt_number,
             now_ns=now_ns,
             preemptor=cycle.framework.preemptor,
             seed=self._options.seed,

@@ -92,8 +92,8 @@ def _constrain(cycles: ProfileCycles, snapshot: Snapshot) -> None:
         pod = Pod(uid=uid, namespace="", name="", spec=spec)
         cycles.schedule_pod(pod, 1)
         everywhere = np.where(snapshot.columns.alive, 0, NO_NODE).astype(np.int8)
-        cached = cycles.framework.verdicts.synced(pod)
-        cached.totals().normalized_totals(everywhere)
+        verdicts = cycles.framework.verdicts.synced(pod)
+        verdicts.totals().normalized_totals(everywhere)
     for name in "de":
         snapshot.remove_node(name)
 
@@ -108,7 +108,7 @@ def _preempt(cycles: ProfileCycles, snapshot: Snapshot) -> None:
     pod = Pod(uid="p", namespace="", name="", spec=PodSpec(containers=(whole,), priority=1))
     result = cycles.schedule_pod(pod, 1)
     assert isinstance(result, FitError)
-    result.at_once = BatchDryRun(snapshot, V1_34)
+    result.batch = BatchDryRun(snapshot, V1_34)
     batch = result.batch_dry_run(0)
     assert batch is not None
     pick_one_node(batch.criteria, batch.names, rules=V1_34, tie_break=min)
