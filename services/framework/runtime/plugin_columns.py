@@ -1,14 +1,18 @@
 """The verdicts of one plugin by row, for the pods that have one key of it.
 
 The plugin declares what its verdict depends on (`Scope`). From that alone a column knows which of
-its rows are stale.
+its rows are stale. `PluginColumns` has the columns of all keys, and runs PreFilter and PreScore to
+find those of a pod.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable
+from collections import defaultdict
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakValueDictionary
 
 import numpy as np
 
@@ -18,8 +22,15 @@ from services.framework.plugin import (
     AnyScore,
     ClusterFilterPlugin,
     ClusterScorePlugin,
+    PreFiltered,
     Scope,
     ScoreError,
+)
+from services.framework.runtime.diagnosis import PreFilterOutcome, pre_filter_outcome
+from services.framework.runtime.profile_plugins import (
+    ConfiguredPlugins,
+    NothingToScore,
+    UnpreparedFilter,
 )
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
@@ -183,3 +194,124 @@ class ScoreColumn(PluginColumn):
             return False
         self.failure = ""
         return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveFilters:
+    """The columns of the filters that did not skip, with the place (from 1) of each filter.
+
+    `prepared` are the plugins whose PreFilter ran, and `skipped` those of them that returned Skip.
+    """
+
+    pre_filter: PreFilterOutcome
+    prepared: tuple[str, ...]
+    skipped: tuple[str, ...]
+    columns: tuple[tuple[int, FilterColumn], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActiveScores:
+    """The columns of the scores with their weights; `skipped` returned Skip in PreScore.
+
+    `failure` is how scoring fails, "" where it does not.
+    """
+
+    skipped: tuple[str, ...]
+    columns: tuple[tuple[int, ScoreColumn], ...]
+    failure: str
+
+
+class PluginColumns:
+    """The columns that equivalence classes share, by weak references."""
+
+    __slots__ = ("_filters", "_scores", "_scratch", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+        self._filters: WeakValueDictionary[tuple[str, Hashable], FilterColumn] = (
+            WeakValueDictionary()
+        )
+        self._scores: WeakValueDictionary[tuple[str, Hashable], ScoreColumn] = WeakValueDictionary()
+        self._scratch: defaultdict[str, Scratch] = defaultdict(Scratch)
+
+    def active_filters(self, pod: Pod, plugins: ConfiguredPlugins) -> ActiveFilters:
+        """Run PreFilter for `pod`, and return the filters that are left to run."""
+        columns: dict[str, FilterColumn | None] = {}
+
+        def results() -> Iterator[tuple[str, PreFiltered[Any]]]:
+            for plugin in plugins.pre_filters:
+                key = plugin.filter_key(pod, self._snapshot)
+                column = None if key is None else self.filter(plugin, key, pod)
+                columns[plugin.name] = column
+                if column is not None:
+                    yield plugin.name, column.pre
+
+        outcome = pre_filter_outcome(results())
+        active: list[tuple[int, FilterColumn]] = []
+        if outcome.refusal is None or len(columns) == len(plugins.pre_filters):
+            for number, plugin in enumerate(plugins.filters, 1):
+                column = self._filter_column(plugin, pod, columns)
+                if column is not None:
+                    active.append((number, column))
+        return ActiveFilters(
+            pre_filter=outcome,
+            prepared=tuple(columns),
+            skipped=tuple(name for name, column in columns.items() if column is None),
+            columns=tuple(active),
+        )
+
+    def _filter_column(
+        self, plugin: AnyFilter, pod: Pod, prepared: dict[str, FilterColumn | None]
+    ) -> FilterColumn | None:
+        if plugin.name in prepared:
+            return prepared[plugin.name]
+        if plugin.needs_pre_filter:
+            unprepared = UnpreparedFilter(plugin.name, plugin.unprepared_text)
+            return self.filter(unprepared, "unprepared", pod)
+        key = plugin.filter_key(pod, self._snapshot)
+        return None if key is None else self.filter(plugin, key, pod)
+
+    def active_scores(self, pod: Pod, plugins: ConfiguredPlugins) -> ActiveScores:
+        """Run PreScore for `pod`, and return the scores that are left to add."""
+        prepared = {
+            plugin.name: plugin.score_key(pod, self._snapshot) for plugin in plugins.pre_scores
+        }
+        columns: list[tuple[int, ScoreColumn]] = []
+        failure = ""
+        for weighted in plugins.scores:
+            plugin, name = weighted.plugin, weighted.plugin.name
+            key = prepared[name] if name in prepared else plugin.score_key(pod, self._snapshot)
+            if name not in prepared and plugin.needs_pre_score:
+                failure = failure or (
+                    f'running Score plugins: plugin "{name}" failed with: '
+                    f'failed to read "PreScore{name}" from cycleState: not found'
+                )
+            elif key is not None:
+                columns.append((weighted.weight, self.score(plugin, key, pod)))
+            elif name not in prepared:
+                columns.append((weighted.weight, self.score(NothingToScore(name), "nothing", pod)))
+        return ActiveScores(
+            skipped=tuple(name for name, key in prepared.items() if key is None),
+            columns=tuple(columns),
+            failure=failure,
+        )
+
+    def filter(self, plugin: AnyFilter, key: Hashable, pod: Pod) -> FilterColumn:
+        """Return the column of a filter for pods of that key."""
+        column = self._filters.get((plugin.name, key))
+        if column is None:
+            column = FilterColumn(plugin, pod, self._snapshot, self._scratch_of(plugin))
+            self._filters[plugin.name, key] = column
+        return column
+
+    def score(self, plugin: AnyScore, key: Hashable, pod: Pod) -> ScoreColumn:
+        """Return the column of a score for pods of that key."""
+        column = self._scores.get((plugin.name, key))
+        if column is None:
+            column = ScoreColumn(plugin, pod, self._snapshot, self._scratch_of(plugin))
+            self._scores[plugin.name, key] = column
+        return column
+
+    def _scratch_of(self, plugin: AnyFilter | AnyScore) -> Scratch | None:
+        keeps_rows = plugin.keeps_rows or plugin.scope is not Scope.PODS
+        return None if keeps_rows else self._scratch[plugin.name]

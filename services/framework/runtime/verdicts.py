@@ -12,8 +12,9 @@ key. **A row** is a node. By row is kept, each from the one before:
   the column knows which rows are stale: those whose node changed; those whose node or pods changed;
   or, where pods anywhere count, all of them, but only if the plugin's version differs. A plugin may
   leave keeping to the class (`Plugin.keeps_rows`): its column then computes what the class merges;
-- `NodeRefusers`, `NodeTotals`, `Scaled`: what is merged of columns with Scope.NODE, and the scores
-  that are normalized; shared by the classes that have these columns, which are most;
+- `NodeRefusers`, `NodeTotals`, `Scaled` (`merged_columns.py`): what is merged of columns with
+  Scope.NODE, and the scores that are normalized; shared by the classes that have these columns,
+  which are most;
 - `FilterVerdicts`: which plugin refuses the class on a row and with which code, and the row's
   total score (`Totals`), merged from all of these: 17 bytes a row;
 - `ClassVerdicts`: the rows on which nominated pods make a difference: they count beside the pods
@@ -59,60 +60,46 @@ RunFilterPlugins, RunFilterPluginsWithNominatedPods, RunPreScorePlugins, RunScor
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
-from weakref import WeakValueDictionary
+from typing import Any
 
 import numpy as np
 
 from services.framework.columns import kernels
-from services.framework.columns.columns import ChangeLog, Int64s, LogReader
+from services.framework.columns.columns import Int64s, LogReader
 from services.framework.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s, Int32s
-from services.framework.plugin import (
-    AnyFilter,
-    AnyScore,
-    ClusterFilterPlugin,
-    Normalization,
-    Normalized,
-    Plugin,
-    PreFiltered,
-    Scope,
-)
+from services.framework.plugin import ClusterFilterPlugin, Normalization, Normalized, Plugin
 from services.framework.preemption.batch_dry_run import Bounds, CachedDryRuns, WantedAmounts
-from services.framework.runtime.diagnosis import (
-    Diagnosis,
-    PreFilterOutcome,
-    Refused,
-    StatusCount,
-    plugins_named,
-    pre_filter_outcome,
-)
+from services.framework.runtime.diagnosis import Diagnosis, Refused, StatusCount, plugins_named
 from services.framework.runtime.guard import PluginFailed
-from services.framework.runtime.node_dry_run import DryRunFilters, NodeDryRun
-from services.framework.runtime.plugin_columns import FilterColumn, ScoreColumn, Scratch
-from services.framework.runtime.profile_plugins import (
-    ConfiguredPlugins,
-    NothingToScore,
-    UnpreparedFilter,
+from services.framework.runtime.merged_columns import (
+    EXCLUDED,
+    NO_NODE,
+    FilterMerge,
+    MergedColumns,
+    ScoreMerge,
+    StaleRows,
+    by_scope,
+    kept_columns,
 )
+from services.framework.runtime.node_dry_run import DryRunFilters, NodeDryRun
+from services.framework.runtime.plugin_columns import (
+    ActiveFilters,
+    ActiveScores,
+    FilterColumn,
+    PluginColumns,
+    ScoreColumn,
+)
+from services.framework.runtime.profile_plugins import ConfiguredPlugins
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
-
-NO_NODE = -1
-EXCLUDED = -2
-"""Negative refusers: the row is not a node; PreFilter excluded it."""
 
 EQUAL_SCORE = 1
 """What every node is worth where no score plugin is configured.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, prioritizeNodes; v1.16 EqualPriorityMap.
 """
-
-_C = TypeVar("_C", "FilterColumn", "ScoreColumn")
-_Merged = TypeVar("_Merged", "NodeRefusers", "NodeTotals", "Scaled")
 
 _KeyOf = Callable[[Pod, Snapshot], Hashable | None]
 _FAILED = object()
@@ -142,6 +129,7 @@ class Verdicts:
         self._has_out_of_tree = has_out_of_tree
         self._checks = checks
         self._columns = PluginColumns(snapshot)
+        self._merged = MergedColumns(snapshot)
         self._keys, self._keys_with_volumes = (
             _keys_that_follow_pods(plugins, volumes=volumes, may_raise=has_out_of_tree)
             for volumes in (False, True)
@@ -159,8 +147,8 @@ class Verdicts:
             self._classes[key] = verdicts  # now the latest: the oldest is dropped first
             return verdicts, False
         self._make_room()
-        active = active_filters(pod, self._plugins, self._columns, self._snapshot)
-        filters = FilterVerdicts(active, self._columns, self._snapshot)
+        active = self._columns.active_filters(pod, self._plugins)
+        filters = FilterVerdicts(active, self._merged, self._snapshot)
         forgets = self._has_out_of_tree or filters.can_fail
         self._classes[key] = verdicts = ClassVerdicts(
             filters, self._pre_scored, self._snapshot, forgets=forgets
@@ -168,9 +156,9 @@ class Verdicts:
         return verdicts, True
 
     def _pre_scored(self, pod: Pod) -> Totals:
-        scores = active_scores(pod, self._plugins, self._columns, self._snapshot)
+        scores = self._columns.active_scores(pod, self._plugins)
         base = None if self._plugins.scores else EQUAL_SCORE
-        return Totals(scores, self._columns, self._snapshot, base)
+        return Totals(scores, self._merged, self._snapshot, base)
 
     def synced(self, pod: Pod) -> ClassVerdicts:
         """Return the state of the pod's class, up to date for an attempt of `pod`."""
@@ -239,21 +227,23 @@ class FilterVerdicts:
     and `all_stale` whenever that may be so in rows that no log names.
     """
 
-    def __init__(self, active: ActiveFilters, shared: PluginColumns, snapshot: Snapshot) -> None:
+    def __init__(self, active: ActiveFilters, merged: MergedColumns, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self.pre_filter = active.pre_filter
         self.pre_filter_ran = active.prepared
         self.skipped_filters = active.skipped
         self.columns = dict(active.columns)
-        node_filters, self.pod_filters = _by_scope(active.columns)
+        node_filters, self.pod_filters = by_scope(active.columns)
         self.dry_run_filters = DryRunFilters(self.columns.values())
         self._failing = [
             (number, column) for number, column in active.columns if column.plugin.can_fail
         ]
-        self._by_node = shared.node_refusers(node_filters, self.pre_filter.node_names)
-        self._refused_by_pods = _Refusers(self.pod_filters)
+        self._by_node = merged.node_refusers(node_filters, self.pre_filter.node_names)
+        self._refused_by_pods = FilterMerge(self.pod_filters)
         pod_columns = [column for _, column in self.pod_filters]
-        self._stale = StaleRows(snapshot.pod_log, [self._by_node, *_kept(pod_columns)], snapshot)
+        self._stale = StaleRows(
+            snapshot.pod_log, [self._by_node, *kept_columns(pod_columns)], snapshot
+        )
         self._first_by_pods = min((number for number, _ in self.pod_filters), default=OVERRIDDEN)
         self._bounding: list[tuple[FilterColumn, ClusterFilterPlugin[Any]]] = [
             (column, column.plugin)
@@ -378,59 +368,6 @@ class FilterVerdicts:
         self.changes += 1
 
 
-class NodeRefusers:
-    """The first refusing filter of each row, of those with Scope.NODE; shared between classes.
-
-    refuser, codes: as in FilterVerdicts. names: the nodes that PreFilter lets be evaluated.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_names",
-        "_refusers",
-        "_snapshot",
-        "_stale",
-        "all_stale",
-        "codes",
-        "refuser",
-    )
-
-    def __init__(
-        self,
-        filters: Sequence[tuple[int, FilterColumn]],
-        names: frozenset[str] | None,
-        snapshot: Snapshot,
-    ) -> None:
-        self._refusers = _Refusers(filters)
-        self._names = names
-        self._snapshot = snapshot
-        self._stale = StaleRows(snapshot.node_log, [column for _, column in filters], snapshot)
-        self.all_stale = 0
-
-    def sync(self) -> None:
-        """Evaluate the rows whose node has changed."""
-        if self._stale.is_none:
-            return
-        capacity, rows = self._snapshot.columns.capacity, self._stale.read()
-        if rows is None:
-            self.all_stale += 1
-            self.refuser: Int8s = np.full(capacity, NO_NODE, dtype=np.int8)
-            self.codes: Int64s = np.zeros(capacity, dtype=np.int64)
-            rows = self._snapshot.columns.rows
-        self.refuser[rows], self.codes[rows] = self._before_filters()[rows], 0
-        self._refusers.merge(rows, (self.refuser, self.codes), self.refuser, self.codes)
-        self._stale.done()
-
-    def _before_filters(self) -> Int8s:
-        alive = self._snapshot.columns.alive
-        if self._names is None:
-            return np.where(alive, np.int8(0), np.int8(NO_NODE))
-        refuser = np.where(alive, np.int8(EXCLUDED), np.int8(NO_NODE))
-        named = (self._snapshot.row(name) for name in self._names)
-        refuser[[row for row in named if row is not None]] = 0
-        return refuser
-
-
 class Totals:
     """The weighted scores of one class, added up by row and normalized over the rows that fit.
 
@@ -442,7 +379,7 @@ class Totals:
     """
 
     def __init__(
-        self, scores: ActiveScores, shared: PluginColumns, snapshot: Snapshot, base: int | None
+        self, scores: ActiveScores, merged: MergedColumns, snapshot: Snapshot, base: int | None
     ) -> None:
         self._snapshot = snapshot
         self.skipped = scores.skipped
@@ -459,13 +396,13 @@ class Totals:
                     self._by_plugins.append((weight, column))
                 case Normalization.HIGHEST | Normalization.REVERSE:
                     scaled.append((weight, column))
-        by_node, by_pods = _by_scope(plain)
-        self._scaled = shared.scaled(scaled)
-        self._by_node = shared.node_totals(
+        by_node, by_pods = by_scope(plain)
+        self._scaled = merged.scaled(scaled)
+        self._by_node = merged.node_totals(
             by_node, self._scaled.full_marks if base is None else base
         )
-        self._scored_by_pods = _Scores(by_pods)
-        kept = _kept([column for _, column in by_pods])
+        self._scored_by_pods = ScoreMerge(by_pods)
+        kept = kept_columns([column for _, column in by_pods])
         self._stale = StaleRows(snapshot.pod_log, [self._by_node, *kept], snapshot)
         self._totals: Int64s = np.zeros(0, dtype=np.int64)
 
@@ -531,204 +468,6 @@ class Totals:
         self._scored_by_pods.merge(rows, self._by_node.totals, self._totals)
         self._scaled.sync()
         self._stale.done()
-
-
-class NodeTotals:
-    """The scores of rows by plugins with Scope.NODE, added up; shared between classes.
-
-    totals: int64[nodes], `base` and the weighted scores.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_base",
-        "_columns",
-        "_scores",
-        "_snapshot",
-        "_stale",
-        "all_stale",
-        "totals",
-    )
-
-    def __init__(
-        self, scores: Sequence[tuple[int, ScoreColumn]], base: int, snapshot: Snapshot
-    ) -> None:
-        self._columns = [column for _, column in scores]
-        self._scores = _Scores(scores)
-        self._base = base
-        self._snapshot = snapshot
-        self._stale = StaleRows(snapshot.node_log, self._columns, snapshot)
-        self.all_stale = 0
-
-    def sync(self) -> None:
-        """Add up the rows whose node has changed; after a plugin's failure, once more."""
-        if self._stale.is_none:
-            return
-        rows = self._stale.read()
-        if rows is None:
-            self.all_stale += 1
-            self.totals: Int64s = np.zeros(self._snapshot.columns.capacity, dtype=np.int64)
-            rows = self._snapshot.columns.rows
-        self._scores.merge(rows, np.full_like(self.totals, self._base), self.totals)
-        if not any(column.failure for column in self._columns):
-            self._stale.done()
-
-
-class Scaled:
-    """The raw scores that are normalized by their highest; shared by the classes of equal ones.
-
-    full_marks: what the scores in reverse count for before anything is taken off. varies: whether
-    any raw score is not 0.
-    """
-
-    __slots__ = (
-        "__weakref__",
-        "_columns",
-        "_raw",
-        "_reverse",
-        "_snapshot",
-        "_stale",
-        "_weights",
-        "full_marks",
-        "varies",
-    )
-
-    def __init__(self, scores: Sequence[tuple[int, ScoreColumn]], snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._columns = [column for _, column in scores]
-        self._weights = np.array([weight for weight, _ in scores], dtype=np.int64)
-        reverse = [column.plugin.normalization is Normalization.REVERSE for _, column in scores]
-        self._reverse = np.array(reverse, dtype=np.int64)
-        log = snapshot.pod_log if _by_scope(scores)[1] else snapshot.node_log
-        self._stale = StaleRows(log, self._columns, snapshot)
-        self.full_marks = kernels.NODE_SCORE_MAX * int(self._weights @ self._reverse)
-        self.varies = False
-
-    def sync(self) -> None:
-        """Gather the scores of rows that have changed; after a plugin's failure, once more."""
-        if self._stale.is_none or not self._columns:
-            return
-        rows = self._stale.read()
-        if rows is None:
-            shape = (len(self._columns), self._snapshot.columns.capacity)
-            self._raw: Int64s = np.zeros(shape, dtype=np.int64)
-            rows = self._snapshot.columns.rows
-        for index, column in enumerate(self._columns):
-            self._raw[index, rows] = column.values[rows]
-        self.varies = bool(self._raw.any())
-        if not any(column.failure for column in self._columns):
-            self._stale.done()
-
-    def normalized(self, rows: Int64s, refuser: Int8s, totals: Int64s) -> Int64s:
-        """Return `totals` with these scores, normalized over the rows that `refuser` spares."""
-        return kernels.normalize(rows, refuser, self._raw, self._weights, self._reverse, totals)
-
-
-def _by_scope(
-    columns: Iterable[tuple[int, _C]],
-) -> tuple[list[tuple[int, _C]], list[tuple[int, _C]]]:
-    """Return the columns that follow from their node alone, and those that pods may change."""
-    by_node: list[tuple[int, _C]] = []
-    by_pods: list[tuple[int, _C]] = []
-    for number, column in columns:
-        (by_node if column.plugin.scope is Scope.NODE else by_pods).append((number, column))
-    return by_node, by_pods
-
-
-class _Refusers:
-    """Filters that follow from the same scope, merged into a column of refusers and their codes."""
-
-    __slots__ = ("_filters",)
-
-    def __init__(self, filters: Sequence[tuple[int, FilterColumn]]) -> None:
-        self._filters = filters
-
-    def merge(
-        self, rows: Int64s, before: tuple[Int8s, Int64s], refuser: Int8s, codes: Int64s
-    ) -> bool:
-        """Write the refusers of `rows`, for those that no filter refused `before`.
-
-        Return False where none of them changed.
-        """
-        if not self._filters:
-            refuser[rows], codes[rows] = before[0][rows], before[1][rows]
-            return True
-        changed = False
-        for number, column in self._filters:
-            answers = column.at(rows)
-            changed |= kernels.refuse(rows, answers, number, *before, refuser, codes)
-            before = refuser, codes
-        return changed
-
-
-class _Scores:
-    """Scores that follow from the same scope, added up in a column of totals."""
-
-    __slots__ = ("_columns", "_weights")
-
-    def __init__(self, scores: Sequence[tuple[int, ScoreColumn]]) -> None:
-        self._columns = [column for _, column in scores]
-        self._weights = np.array([weight for weight, _ in scores], dtype=np.int64)
-
-    def merge(self, rows: Int64s, before: Int64s, totals: Int64s) -> None:
-        """Write the totals of `rows`: the totals `before`, plus the weighted scores."""
-        if not self._columns:
-            totals[rows] = before[rows]
-            return
-        scores = tuple(column.at(rows) for column in self._columns)
-        kernels.weigh(rows, scores, self._weights, before, totals)
-
-
-class _Source(Protocol):
-    """A column to merge by row; `all_stale` grows when rows have changed that no log names."""
-
-    all_stale: int
-
-    def sync(self) -> None:
-        """Bring it up to date."""
-
-
-class StaleRows:
-    """The rows to merge again: those that a log names, or all.
-
-    All they are where a source was computed anew, where the log no longer reaches back, and where
-    the rows have grown in number. Rows that were read are read once more unless they are `done`.
-    """
-
-    __slots__ = ("_done", "_log", "_read", "_snapshot", "_sources")
-
-    def __init__(self, log: ChangeLog, sources: Sequence[_Source], snapshot: Snapshot) -> None:
-        self._log = log
-        self._sources = sources
-        self._snapshot = snapshot
-        self.forget()
-
-    @property
-    def is_none(self) -> bool:
-        """Return whether nothing that the log names has changed."""
-        return self._done[0] == self._log.end
-
-    def read(self) -> Int64s | None:
-        """Bring the sources up to date, and return the rows, some maybe twice; None means all."""
-        for source in self._sources:
-            source.sync()
-        computed = [source.all_stale for source in self._sources]
-        self._read = (self._log.end, self._snapshot.columns.capacity, computed)
-        if self._read[1:] != self._done[1:]:
-            return None
-        return self._log.since(self._done[0])
-
-    def done(self) -> None:
-        """Note that the rows that were read last are merged."""
-        self._done = self._read
-
-    def forget(self) -> None:
-        """Read all rows the next time."""
-        self._read = self._done = (-1, 0, [])
-
-
-def _kept(columns: Iterable[_C]) -> Sequence[_C]:
-    return [column for column in columns if column.is_kept]
 
 
 _REFUSALS_MAX = 16
@@ -1033,158 +772,3 @@ def _overridden_by(refuser: Int8s, overridden: Iterable[int]) -> Int8s:
     for row in overridden:
         changed[row] = OVERRIDDEN
     return changed
-
-
-class PluginColumns:
-    """The columns and merged columns that equivalence classes share, by weak references."""
-
-    __slots__ = ("_filters", "_merged", "_scores", "_scratch", "_snapshot")
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._snapshot = snapshot
-        self._filters: WeakValueDictionary[tuple[str, Hashable], FilterColumn] = (
-            WeakValueDictionary()
-        )
-        self._scores: WeakValueDictionary[tuple[str, Hashable], ScoreColumn] = WeakValueDictionary()
-        self._merged: WeakValueDictionary[Hashable, Any] = WeakValueDictionary()
-        self._scratch: defaultdict[str, Scratch] = defaultdict(Scratch)
-
-    def filter(self, plugin: AnyFilter, key: Hashable, pod: Pod) -> FilterColumn:
-        """Return the column of a filter for pods of that key."""
-        column = self._filters.get((plugin.name, key))
-        if column is None:
-            column = FilterColumn(plugin, pod, self._snapshot, self._scratch_of(plugin))
-            self._filters[plugin.name, key] = column
-        return column
-
-    def score(self, plugin: AnyScore, key: Hashable, pod: Pod) -> ScoreColumn:
-        """Return the column of a score for pods of that key."""
-        column = self._scores.get((plugin.name, key))
-        if column is None:
-            column = ScoreColumn(plugin, pod, self._snapshot, self._scratch_of(plugin))
-            self._scores[plugin.name, key] = column
-        return column
-
-    def node_refusers(
-        self, filters: Sequence[tuple[int, FilterColumn]], names: frozenset[str] | None
-    ) -> NodeRefusers:
-        """Return the merged refusals of filters of Scope.NODE."""
-        key = (NodeRefusers, names, *filters)
-        return self._shared(key, lambda: NodeRefusers(filters, names, self._snapshot))
-
-    def node_totals(self, scores: Sequence[tuple[int, ScoreColumn]], base: int) -> NodeTotals:
-        """Return `base` and the scores of Scope.NODE that need no normalizing, added up."""
-        key = (NodeTotals, base, *scores)
-        return self._shared(key, lambda: NodeTotals(scores, base, self._snapshot))
-
-    def scaled(self, scores: Sequence[tuple[int, ScoreColumn]]) -> Scaled:
-        """Return the scores that are normalized by their highest."""
-        return self._shared((Scaled, *scores), lambda: Scaled(scores, self._snapshot))
-
-    def _scratch_of(self, plugin: AnyFilter | AnyScore) -> Scratch | None:
-        keeps_rows = plugin.keeps_rows or plugin.scope is not Scope.PODS
-        return None if keeps_rows else self._scratch[plugin.name]
-
-    def _shared(self, key: Hashable, make: Callable[[], _Merged]) -> _Merged:
-        merged: _Merged | None = self._merged.get(key)
-        if merged is None:
-            merged = self._merged[key] = make()
-        return merged
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveFilters:
-    """The columns of the filters that did not skip, with the place (from 1) of each filter.
-
-    `prepared` are the plugins whose PreFilter ran, and `skipped` those of them that returned Skip.
-    """
-
-    pre_filter: PreFilterOutcome
-    prepared: tuple[str, ...]
-    skipped: tuple[str, ...]
-    columns: tuple[tuple[int, FilterColumn], ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActiveScores:
-    """The columns of the scores with their weights; `skipped` returned Skip in PreScore.
-
-    `failure` is how scoring fails, "" where it does not.
-    """
-
-    skipped: tuple[str, ...]
-    columns: tuple[tuple[int, ScoreColumn], ...]
-    failure: str
-
-
-def active_filters(
-    pod: Pod, plugins: ConfiguredPlugins, cache: PluginColumns, snapshot: Snapshot
-) -> ActiveFilters:
-    """Run PreFilter for `pod`, and return the filters that are left to run."""
-    columns: dict[str, FilterColumn | None] = {}
-
-    def results() -> Iterator[tuple[str, PreFiltered[Any]]]:
-        for plugin in plugins.pre_filters:
-            key = plugin.filter_key(pod, snapshot)
-            column = None if key is None else cache.filter(plugin, key, pod)
-            columns[plugin.name] = column
-            if column is not None:
-                yield plugin.name, column.pre
-
-    outcome = pre_filter_outcome(results())
-    active: list[tuple[int, FilterColumn]] = []
-    if outcome.refusal is None or len(columns) == len(plugins.pre_filters):
-        for number, plugin in enumerate(plugins.filters, 1):
-            column = _filter_column(plugin, pod, columns, cache, snapshot)
-            if column is not None:
-                active.append((number, column))
-    return ActiveFilters(
-        pre_filter=outcome,
-        prepared=tuple(columns),
-        skipped=tuple(name for name, column in columns.items() if column is None),
-        columns=tuple(active),
-    )
-
-
-def _filter_column(
-    plugin: AnyFilter,
-    pod: Pod,
-    prepared: dict[str, FilterColumn | None],
-    cache: PluginColumns,
-    snapshot: Snapshot,
-) -> FilterColumn | None:
-    if plugin.name in prepared:
-        return prepared[plugin.name]
-    if plugin.needs_pre_filter:
-        return cache.filter(
-            UnpreparedFilter(plugin.name, plugin.unprepared_text), "unprepared", pod
-        )
-    key = plugin.filter_key(pod, snapshot)
-    return None if key is None else cache.filter(plugin, key, pod)
-
-
-def active_scores(
-    pod: Pod, plugins: ConfiguredPlugins, cache: PluginColumns, snapshot: Snapshot
-) -> ActiveScores:
-    """Run PreScore for `pod`, and return the scores that are left to add."""
-    prepared = {plugin.name: plugin.score_key(pod, snapshot) for plugin in plugins.pre_scores}
-    columns: list[tuple[int, ScoreColumn]] = []
-    failure = ""
-    for weighted in plugins.scores:
-        plugin, name = weighted.plugin, weighted.plugin.name
-        key = prepared[name] if name in prepared else plugin.score_key(pod, snapshot)
-        if name not in prepared and plugin.needs_pre_score:
-            failure = failure or (
-                f'running Score plugins: plugin "{name}" failed with: '
-                f'failed to read "PreScore{name}" from cycleState: not found'
-            )
-        elif key is not None:
-            columns.append((weighted.weight, cache.score(plugin, key, pod)))
-        elif name not in prepared:
-            nothing = NothingToScore(name)
-            columns.append((weighted.weight, cache.score(nothing, "nothing", pod)))
-    return ActiveScores(
-        skipped=tuple(name for name, key in prepared.items() if key is None),
-        columns=tuple(columns),
-        failure=failure,
-    )

@@ -18,7 +18,8 @@ from services.framework.preemption.outcome import ExtenderError, PreemptionEvalu
 from services.framework.runtime.diagnosis import Refused, fit_error_text
 from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.guard import PluginFailed
-from services.framework.runtime.verdicts import EXCLUDED, ClassVerdicts
+from services.framework.runtime.merged_columns import EXCLUDED
+from services.framework.runtime.verdicts import ClassVerdicts
 from services.framework.status import Code, Status
 from services.kube.devices import FreedClaims
 from services.kube.pod import Pod

@@ -25,7 +25,7 @@ from services.framework.columns import kernels
 from services.framework.columns.columns import Int64s
 from services.framework.columns.hashing import attempt_hash
 from services.framework.columns.kernels import Int8s
-from services.framework.runtime.verdicts import NO_NODE
+from services.framework.runtime.merged_columns import NO_NODE
 from services.framework.snapshot.snapshot import Snapshot
 
 

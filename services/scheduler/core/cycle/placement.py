@@ -17,8 +17,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from services.framework.runtime.framework import Framework
+from services.framework.runtime.merged_columns import EXCLUDED
 from services.framework.runtime.node_dry_run import NodeDryRun
-from services.framework.runtime.verdicts import EXCLUDED, ClassVerdicts
+from services.framework.runtime.verdicts import ClassVerdicts
 from services.framework.status import Code, Status
 from services.kube.pod import Pod, PreemptionPolicy
 

@@ -17,7 +17,7 @@ from services.framework.preemption.candidates import pick_one_node
 from services.framework.preemption.rules import V1_34
 from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework
-from services.framework.runtime.verdicts import NO_NODE
+from services.framework.runtime.merged_columns import NO_NODE
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
