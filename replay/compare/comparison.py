@@ -66,7 +66,7 @@ class Comparison:
     ) -> None:
         self._recording = recording
         self._session, self._changed = session, changed
-        self._state = RecordedState(recording.events)
+        self._state = RecordedState(recording.events, recording.decisions)
         self._own = VisibilityExplainer(recording, self._state, session)
         self._latest = (
             VisibilityExplainer(recording, self._state, changed) if changed else self._own
@@ -166,6 +166,10 @@ class Comparison:
         event = scheduler_pb2.Event(time_ns=self._at_ns)
         match decision.kind:
             case DecisionKind.BIND:
+                for place in decision.writes:
+                    claim = self._recording.events[place]
+                    self._assumed[claim.ref.uid] = place
+                    self._outcomes.append(_event(claim, self._at_ns))
                 self._assumed[decision.pod.uid] = decision.written
                 self._decided[decision.pod.uid] = decision.node
                 event.patch.pod.uid = decision.pod.uid

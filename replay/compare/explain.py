@@ -43,15 +43,14 @@ class DifferenceReason(Enum):
 
     ORDER: concurrent decisions were made in another order. LATE: changes recorded before the
     decision had not been seen yet. CHANGE: a rule differs in the recorded version. MISSING: objects
-    on which the decision depended were not recorded. PLUGIN: a plugin that Reprieve does not
-    implement took part. GAP: the decision's state is unknown, so it is not compared.
+    on which the decision depended were not recorded. GAP: the decision's state is unknown, so it is
+    not compared.
     """
 
     ORDER = "order of decisions"
     LATE = "events not seen yet"
     CHANGE = "changed in the recorded version"
     MISSING = "missing data"
-    PLUGIN = "a plugin not served"
     GAP = "a gap of the recording"
 
 

@@ -1,4 +1,4 @@
-"""Explains differences by objects that were not recorded, or plugins that are not implemented."""
+"""Explains differences by objects that were not recorded."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from reprieve.kube.v1beta1.pod_pb2 import Pod
 from reprieve.scheduler.v1beta1.scheduler_pb2 import Evaluation
 
 _BUDGET, _CLAIM, _NAMESPACE = "PodDisruptionBudget", "PersistentVolumeClaim", "Namespace"
-_NOT_SERVED = "DynamicResources is not served: the pod's device claims (resourceClaims) always fit"
+_DEVICE_KINDS = ("ResourceSlice", "DeviceClass", "ResourceClaim")
 _TRIES_MAX = 12
 _LABEL = "reprieve.compare/protected"
 
 
 @dataclass(frozen=True, slots=True)
 class MissingDataExplainer:
-    """Finds objects and plugins that a decision depended on and that are missing.
+    """Finds objects that a decision depended on and that are missing.
 
     Missing disruption budgets explain a preemption if the evaluation agrees once budgets protect
     the victims that were not recorded. Missing objects of another kind explain a difference if the
@@ -43,8 +43,6 @@ class MissingDataExplainer:
         """
         if cluster is None:
             return None
-        if claims_devices(cluster.pod.spec):
-            return DifferenceExplanation(reason=DifferenceReason.PLUGIN, text=_NOT_SERVED)
         for text in _not_recorded(cluster.pod, self.kinds):
             return DifferenceExplanation(reason=DifferenceReason.MISSING, text=text)
         if decision.kind is DecisionKind.PREEMPTION and _BUDGET not in self.kinds:
@@ -113,6 +111,10 @@ def _not_recorded(pod: Pod, kinds: Set[str]) -> Iterator[str]:
     has_claims = any(volume.HasField("persistent_volume_claim") for volume in pod.spec.volumes)
     if _CLAIM not in kinds and has_claims:
         yield f"its volumes are claims, and no {_CLAIM} was recorded"
+    if claims_devices(pod.spec):
+        for kind in _DEVICE_KINDS:
+            if kind not in kinds:
+                yield f"it has device claims (resourceClaims), and no {kind} was recorded"
     selects = any(term.HasField("namespace_selector") for term in _terms(pod))
     if _NAMESPACE not in kinds and selects:
         selects_text = "its affinity selects namespaces by their labels"

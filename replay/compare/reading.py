@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 
+from replay.compare.claim_writes import with_claim_writes
 from replay.compare.evictions import EVICTED
 from replay.compare.order_and_victims import (
     MarkedVictim,
@@ -60,7 +61,9 @@ def read_recording(
     )
     return Recording(
         events=reader.events,
-        decisions=in_decided_order(decisions, log),
+        decisions=in_decided_order(
+            with_claim_writes(decisions, reader.events, reader.unrefused), log
+        ),
         kubernetes_version=reader.kubernetes_version,
         has_order=log is not None,
         kinds=frozenset(event.ref.kind for event in reader.events),
@@ -74,6 +77,7 @@ class _Reader:
         self.decisions: list[RecordedDecision] = []
         self.victims: list[MarkedVictim] = []
         self.pods: dict[str, PodAppearance] = {}
+        self.unrefused: set[int] = set()
         self.kubernetes_version = ""
         self._issues = issues
         self._names = scheduler_names
@@ -142,6 +146,8 @@ class _Reader:
         if node_name(new) and not node_name(old):
             self._decided(DecisionKind.BIND, step, node=node_name(new))
         elif nominated and nominated != nominated_node(old):
+            if message == _refusal(old):
+                self.unrefused.add(len(self.events))
             self._decided(DecisionKind.PREEMPTION, step, node=nominated, message=message)
         elif message and message != _refusal(old):
             self._failed(step, nominated, message)

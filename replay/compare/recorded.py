@@ -69,7 +69,8 @@ class RecordedDecision:
     event that the decision can have caused; the decision was made in the state before that event.
     message: of the attempt or the kubelet, "" if unknown. victims: sorted names; None: not
     recorded. unknown: resources whose changes before the decision may be missing from the
-    recording, for example because of a gap.
+    recording, for example because of a gap. writes: the positions of the events before a binding in
+    which the scheduler allocated and reserved the pod's claims for devices.
     """
 
     kind: DecisionKind
@@ -83,6 +84,7 @@ class RecordedDecision:
     victims: tuple[str, ...] | None = None
     scored: LoggedScores | None = None
     unknown: str = ""
+    writes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,10 +132,18 @@ class Visibility:
 
 
 class RecordedState:
-    """All objects after the events before `position`."""
+    """All objects after the events before `position`.
 
-    def __init__(self, events: Sequence[RecordedEvent]) -> None:
+    With a pod's node, assumed or undecided, go its claims' devices: `decisions` have their writes.
+    """
+
+    def __init__(
+        self, events: Sequence[RecordedEvent], decisions: Sequence[RecordedDecision] = ()
+    ) -> None:
         self._events = events
+        self._writes = {
+            decision.pod.uid: decision.writes for decision in decisions if decision.writes
+        }
         self._objects: dict[tuple[str, ...], KubernetesObject] = {}
         self._terminating: set[str] = set()
         self.position = 0
@@ -191,6 +201,7 @@ class RecordedState:
             _put(objects, event.key, event.new)
         for place in sorted(visibility.unseen, reverse=True):
             _put(objects, self._events[place].key, self._events[place].old)
+        self._put_claims(objects, visibility, uid)
         evaluated = objects.pop((uid,), None)
         if evaluated is None:
             return None
@@ -218,6 +229,23 @@ class RecordedState:
                 and held.pod.metadata.HasField("deletion_timestamp")
             ),
         )
+
+    def _put_claims(
+        self, objects: dict[tuple[str, ...], KubernetesObject], visibility: Visibility, uid: str
+    ) -> None:
+        """Allocate the claims of assumed pods, and give back those of undecided ones."""
+        assumed, undecided = list[int](), list[int]()
+        for pod_uid, writes in self._writes.items():
+            if pod_uid == uid or pod_uid in visibility.undecided:
+                undecided += [place for place in writes if place < visibility.position]
+            elif pod_uid in visibility.assumed:
+                assumed += [place for place in writes if place >= visibility.position]
+        for place in sorted(assumed):
+            _put(objects, self._events[place].key, self._events[place].new)
+        for place in sorted(undecided, reverse=True):
+            event = self._events[place]
+            if objects.get(event.key) is event.new:
+                _put(objects, event.key, event.old)
 
 
 def _on_node(held: KubernetesObject, assumed: Mapping[str, str]) -> KubernetesObject:

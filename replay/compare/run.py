@@ -19,6 +19,7 @@ from replay.compare.recorded import ClusterView, Recording
 from replay.errors import BackendError, ConfigurationError, TraceError
 from replay.importers.records import Issues
 from replay.importers.registry import select
+from replay.kube import device_versions
 from replay.rule_versions import rules_of
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -64,10 +65,10 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Compariso
         recording = read_recording(
             settings.paths, format_name=settings.format_name, scheduler_names=session.names
         )
-        rules = rules_of(recording.kubernetes_version) if settings.follows_version else ""
-        if rules not in {"", settings.scheduler.rules}:
-            settings = replace(settings, scheduler=_with_rules(settings.scheduler, rules))
-            session = SchedulerEvaluationSession(address, settings.scheduler, tls)
+        fitted = _fitted(settings, recording)
+        if fitted != settings.scheduler:
+            settings = replace(settings, scheduler=fitted)
+            session = SchedulerEvaluationSession(address, fitted, tls)
             stack.callback(session.close)
         changed = _changed(settings, recording, address, tls)
         if changed is not None:
@@ -81,6 +82,14 @@ def compare_recorded(settings: CompareSettings, progress: Progress) -> Compariso
         )
         report.add(_counted(comparison.findings(), len(recording.decisions), progress))
         return report
+
+
+def _fitted(settings: CompareSettings, recording: Recording) -> scheduler_pb2.SchedulerConfig:
+    """Return the scheduler's configuration with what is left to the recording: rules, devices."""
+    rules = rules_of(recording.kubernetes_version) if settings.follows_version else ""
+    config = _with_rules(settings.scheduler, rules or settings.scheduler.rules)
+    config.ignore_device_claims = recording.kinds.isdisjoint(device_versions.KINDS)
+    return config
 
 
 def _changed(

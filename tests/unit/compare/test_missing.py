@@ -1,4 +1,4 @@
-"""Missing objects and unsupported plugins that explain a difference."""
+"""Missing objects that explain a difference."""
 
 from __future__ import annotations
 
@@ -79,13 +79,17 @@ def test_no_budget_makes_victims_of_a_node_without_them() -> None:
 
 
 @pytest.mark.parametrize("kind", [DecisionKind.BIND, DecisionKind.FAILURE])
-def test_a_pod_with_device_claims_needs_a_plugin_that_is_not_served(kind: DecisionKind) -> None:
-    """DynamicResources has its say on it."""
+def test_a_pod_with_device_claims_needs_the_devices(kind: DecisionKind) -> None:
+    """Slices, classes and claims, each of which may not have been recorded."""
     pod = Pod()
     pod.spec.resource_claims.add(name="gpu")
-    found = MissingDataExplainer(Picky(), frozenset()).explain(_decision(kind), _cluster(pod))
-    assert found is not None
-    assert found.reason is DifferenceReason.PLUGIN
+    kinds = {"ResourceSlice", "DeviceClass", "ResourceClaim"}
+    for missing in kinds:
+        explainer = MissingDataExplainer(Picky(), kinds - {missing})
+        found = explainer.explain(_decision(kind), _cluster(pod))
+        assert found is not None
+        assert found.text.endswith(f"no {missing} was recorded")
+    assert MissingDataExplainer(Picky(), kinds).explain(_decision(kind), _cluster(pod)) is None
 
 
 def test_a_reference_to_an_unrecorded_object_explains_a_difference() -> None:
