@@ -1,7 +1,8 @@
-"""Files that were read are not read again: a command opens its trace several times.
+"""Manifests and recordings that were read are not read again while their files are the same.
 
-It opens it for its first records, for what overrides name, and for the replay; a search does so for
-each of its replays. Records are kept as bytes, because their readers may change them.
+A command opens its trace several times: for its first records, for what overrides name, and for the
+replay; a search does so for each of its replays. Records are kept as bytes, because their readers
+may change them.
 """
 
 from __future__ import annotations

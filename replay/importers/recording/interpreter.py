@@ -1,7 +1,8 @@
 """A recording as a trace, in two passes over its changes.
 
 The first pass finds the lives of pods and the objects that recorded controllers made (survey.py);
-the second one makes the records. Memory is bounded by the number of objects, not of changes.
+the second one makes the records. Memory is bounded by the number of objects, not of changes, and by
+what `read_once` keeps: interpreting a recording can take longer than what a fork of a run replays.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from replay.errors import TraceError
+from replay.importers.read_once import read_once
 from replay.importers.recording.history import ObjectHistory, RecordMaker, Transition
 from replay.importers.recording.readers import ObjectReader, PodReader
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
@@ -48,7 +50,11 @@ def recording_importer(
         return interpret(recording.changes, header, options, recording.complete_until_ns)
 
     return Importer(
-        name=name, description=description, sniff=sniff, load=load, open_recording=open_recording
+        name=name,
+        description=description,
+        sniff=sniff,
+        load=read_once(load),
+        open_recording=open_recording,
     )
 
 

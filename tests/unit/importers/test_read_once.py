@@ -1,4 +1,7 @@
-"""Manifests are read once in a process: again after a change, for other options or bounds."""
+"""Manifests and recordings are read once in a process.
+
+They are read again after a change, and for other options or bounds.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,13 @@ import pytest
 from replay import bounds
 from replay.errors import TraceError
 from replay.importers.kubernetes import manifests
+from replay.importers.recording import interpreter
 from replay.importers.read_once import read_once
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.kube import documents
 from reprieve.trace.v1beta1.trace_pb2 import Record
+from tests.unit.importers.builders import imported, line, make_pod
 
 NODE = "apiVersion: v1\nkind: Node\nmetadata: {name: %s}\n"
 
@@ -56,6 +61,18 @@ def test_a_file_is_read_once(tmp_path: Path, reads: list[Path]) -> None:
     path = written(tmp_path / "a.yaml", "a")
     assert names(path) == names(path) == ["a"]
     assert reads == [path]
+
+
+def test_a_recording_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a fork of a run replays may take less time than reading its recording."""
+    surveys = list[object]()
+    original = interpreter.survey
+    monkeypatch.setattr(
+        interpreter, "survey", lambda changes: surveys.append(changes) or original(changes)
+    )
+    records = imported(tmp_path, line(1, "ADDED", make_pod("a", 1)))
+    assert list(open_trace([tmp_path / "recording.jsonl"])) == records
+    assert len(surveys) == 1
 
 
 def test_a_changed_file_of_the_same_size_is_read_again(tmp_path: Path, reads: list[Path]) -> None:
