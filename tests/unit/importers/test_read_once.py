@@ -7,14 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
 from replay import bounds
 from replay.errors import TraceError
 from replay.importers.kubernetes import manifests
-from replay.importers.recording import interpreter
 from replay.importers.read_once import read_once
+from replay.importers.recording.survey import survey
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
 from replay.kube import documents
@@ -65,14 +66,11 @@ def test_a_file_is_read_once(tmp_path: Path, reads: list[Path]) -> None:
 
 def test_a_recording_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What a fork of a run replays may take less time than reading its recording."""
-    surveys = list[object]()
-    original = interpreter.survey
-    monkeypatch.setattr(
-        interpreter, "survey", lambda changes: surveys.append(changes) or original(changes)
-    )
+    surveyor = mock.Mock(side_effect=survey)
+    monkeypatch.setattr("replay.importers.recording.interpreter.survey", surveyor)
     records = imported(tmp_path, line(1, "ADDED", make_pod("a", 1)))
     assert list(open_trace([tmp_path / "recording.jsonl"])) == records
-    assert len(surveys) == 1
+    surveyor.assert_called_once()
 
 
 def test_a_changed_file_of_the_same_size_is_read_again(tmp_path: Path, reads: list[Path]) -> None:
