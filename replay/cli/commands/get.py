@@ -236,10 +236,11 @@ def describe_command(
     selector: LabelSelector,
     namespace: str,
 ) -> None:
-    """Describe pods or nodes of a run at a moment, as `kubectl describe` would have done.
+    """Describe objects of a run at a moment, as `kubectl describe` would have done.
 
-    RESOURCE is pod or node, by any name that kubectl has for it, or TYPE/NAME. Shown are the
-    object's status, conditions, resources and Events; of a node also its pods and what they
+    RESOURCE is pod, node, or a kind of devices and their claims (resourceclaim, resourceslice,
+    deviceclass, resourceclaimtemplate), by any name that kubectl has for it, or TYPE/NAME. Shown
+    are the object's status, conditions, resources and Events; of a node also its pods and what they
     request. A NAME without such an object selects all objects whose names begin
     with it. RUN is the folder of a run; without it, the latest one under runs/.
 
@@ -250,6 +251,7 @@ def describe_command(
       reprieve describe pod web-0
       reprieve describe pod web-0 runs/cluster-1 --at 1h30m -n prod
       reprieve describe no/worker-1 runs/cluster-1 --at 2026-01-31T12:00:00Z
+      reprieve describe resourceclaim train-gpu-gmxsl
     """
     directory, (resource, *names) = _objects(run, resource, names)
     _check_selection(resource, names, selector != LabelSelector())

@@ -1,4 +1,4 @@
-"""`kubectl describe` of pods and nodes at a moment of a run.
+"""`kubectl describe` at a moment of a run: of pods, nodes, and kinds without a page of their own.
 
 Fields that a run does not record are left out: addresses, image IDs, environments, mounts, leases.
 Source: kubernetes v1.34 kubectl pkg/describe/describe.go, DescribeEvents; pkg/cmd/describe/
@@ -14,11 +14,12 @@ from google.protobuf.message import Message
 from replay.errors import RunError
 from replay.results import durations
 from replay.results.kubectl.describe_node import add_node
+from replay.results.kubectl.describe_object import KINDS, add_object
 from replay.results.kubectl.describe_pod import add_pod
 from replay.results.kubectl.events import KubeEvents
 from replay.results.kubectl.objects import RunObjects, objects_at
 from replay.results.kubectl.page import Page
-from replay.results.kubectl.printers import labels_of
+from replay.results.kubectl.printers import labels_of, mapping_of
 from replay.results.kubectl.resources import NotFoundError, targets
 from replay.results.kubectl.rows import NONE
 from replay.results.run.cluster import ObjectKey
@@ -26,6 +27,8 @@ from replay.results.run.directory import RunDirectory
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
 from services.kube.selector import LabelSelector
 from services.rpc.kube import rfc3339
+
+_KINDS = KINDS | {"Pod", "Node"}
 
 
 def describe(
@@ -39,21 +42,22 @@ def describe(
     offset_ns: int | None = None,
     at_ns: int | None = None,
 ) -> int:
-    """Print pods or nodes at a moment (RunDirectory.moment_ns) with `write`; return their number.
+    """Print objects at a moment (RunDirectory.moment_ns) with `write`; return their number.
 
     Without names, all objects are printed. A name that matches no object selects the objects whose
     names begin with it. Raises NotFoundError, after the other objects are printed, if a name
-    selects nothing; RunError for a type other than pods and nodes, and where `get` raises it.
+    selects nothing; RunError for a kind that is not in _KINDS, and where `get` raises it.
     """
     targeted = targets(resource, names)
     for target in targeted:
-        if target.resource.kind not in ("Pod", "Node"):
+        if target.resource.kind not in _KINDS:
             raise RunError(
-                f"describe shows pods and nodes; use `reprieve get {target.resource.plural} "
-                f"{run.path} -o yaml`"
+                f"describe shows pods, nodes and objects of devices; use `reprieve get "
+                f"{target.resource.plural} {run.path} -o yaml`"
             )
     now_ns = run.moment_ns(offset_ns=offset_ns, at_ns=at_ns)
-    held, events = objects_at(run, ("Pod", "Node"), now_ns), KubeEvents()
+    kinds = {"Pod", "Node", *(target.resource.kind for target in targeted)}
+    held, events = objects_at(run, kinds, now_ns), KubeEvents()
     for decision in run.decisions():
         if decision.time_ns > now_ns:
             break
@@ -86,11 +90,13 @@ def describe(
 
 def _page(held: RunObjects, key: ObjectKey, events: KubeEvents, now_ns: int) -> str:
     page, message = Page(), held.objects[key]
-    if isinstance(message, node_pb2.Node):
-        add_node(page, message, held, now_ns)
-    else:
-        assert isinstance(message, pod_pb2.Pod)  # noqa: S101 - of that kind
-        add_pod(page, message)
+    match message:
+        case node_pb2.Node():
+            add_node(page, message, held, now_ns)
+        case pod_pb2.Pod():
+            add_pod(page, message)
+        case _:
+            add_object(page, mapping_of(message))
     _events(page, message, key[0], events, now_ns)
     return page.text()
 

@@ -117,5 +117,5 @@ def test_what_cannot_be_described_is_refused(run: RunDirectory) -> None:
         _described(run, "pod", "high", offset_ns=0)
     with pytest.raises(RunError, match='pods "low" not found'):
         _described(run, "pod", "low", offset_ns=0, namespace="other")
-    with pytest.raises(RunError, match=r"describe shows pods and nodes; use .*get deployments"):
+    with pytest.raises(RunError, match=r"describe shows pods, nodes and .* use .*get deployments"):
         _described(run, "deploy", "web")
