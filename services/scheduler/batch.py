@@ -32,17 +32,17 @@ class BatchEntry(NamedTuple):
     answers: Sequence[scheduler_pb2.ExtenderAnswer]
 
 
-class QueueAnswer(NamedTuple):
-    """The queue's response to a batch.
+class QueueReply(NamedTuple):
+    """The queue's reply to a batch.
 
     `heads` are the pods that are next, in order, and `wakeup_ns` is when another one may be.
-    `taken_back` are the batch's decisions that the queue did not accept. `exchange_ns` is the wall
-    time of the exchange; None if the answer followed without one.
+    `accepted` are the batch's entries up to the first decision that the queue did not accept.
+    `exchange_ns` is the wall time of the exchange; None if the reply followed without one.
     """
 
     heads: Sequence[Head]
+    accepted: Sequence[BatchEntry]
     wakeup_ns: int | None = None
-    taken_back: Sequence[Decision] = ()
     exchange_ns: int | None = None
 
 
@@ -68,11 +68,6 @@ class Batch:
     def all_bound(self) -> bool:
         """Return whether every decision binds its pod."""
         return all(isinstance(entry.decision.verdict, Binding) for entry in self.entries)
-
-    @property
-    def awaits_effects(self) -> bool:
-        """Return whether `awaited` was not taken back; it is the last."""
-        return bool(self.entries) and self.entries[-1].decision is self.awaited
 
     def add(
         self,
@@ -116,16 +111,12 @@ class Batch:
         run.failure_indexes.append(reason)
         return (len(self.operations) - 1, len(run.uids) - 1)
 
-    def take_back(self, operations: int, pods: int) -> list[Decision]:
-        """Take out and return the decisions that the queue did not accept.
+    def accepted(self, operations: int, pods: int) -> Sequence[BatchEntry]:
+        """Return the entries that a queue accepts.
 
-        It applied the first `operations`, and of the next one the first `pods`. Only `entries`
-        change: the batch's own `operations` stay as they were sent.
+        It applied the first `operations`, and of the next one the first `pods`.
         """
-        kept = [entry for entry in self.entries if entry.begin < (operations, pods)]
-        taken_back = [entry.decision for entry in self.entries[len(kept) :]]
-        self.entries = kept
-        return taken_back
+        return [entry for entry in self.entries if entry.begin < (operations, pods)]
 
 
 class Queue(Protocol):
@@ -136,8 +127,8 @@ class Queue(Protocol):
 
     foreseeable_heads: bool
 
-    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
-        """Apply a batch, remove unaccepted decisions from it, and return up to `heads_max` heads.
+    async def commit(self, batch: Batch, heads_max: int) -> QueueReply:
+        """Apply a batch, and return which entries were accepted, and up to `heads_max` heads.
 
         Raises UnavailableError.
         """

@@ -30,7 +30,7 @@ from services.rpc.parts import PART_BYTES, chunks
 from services.rpc.required import PROBLEM, missing
 from services.rpc.responses import ReadingChannel
 from services.scheduler.ahead.held import Held, without_passing
-from services.scheduler.batch import Batch, QueueAnswer
+from services.scheduler.batch import Batch, QueueReply
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.queue_stream import QueueStream, refusal_of, taken
 
@@ -174,8 +174,8 @@ class QueueClientSession:
         self._unread: deque[_Sent] = deque()
         self.stream = link.stream()
 
-    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
-        """Send a batch, remove unaccepted decisions from it, and return the queue's heads.
+    async def commit(self, batch: Batch, heads_max: int) -> QueueReply:
+        """Send a batch, and return which of its entries the queue accepted, and its heads.
 
         Raises UnavailableError.
         """
@@ -194,12 +194,12 @@ class QueueClientSession:
         # A queue stops at the first operation that it does not apply in full; `results[-1].pods` is
         # how many pods of that one it took. If it stopped at none, all entries begin before
         # `applied` operations, so that `pods`, then of an earlier operation, decides nothing.
-        return QueueAnswer(
+        return QueueReply(
             heads=[*map(_head, reply.heads)],
-            wakeup_ns=reply.next_wakeup_time_ns if reply.HasField("next_wakeup_time_ns") else None,
-            taken_back=batch.take_back(
+            accepted=batch.accepted(
                 applied - len(held), reply.results[-1].pods if reply.results else 0
             ),
+            wakeup_ns=reply.next_wakeup_time_ns if reply.HasField("next_wakeup_time_ns") else None,
             exchange_ns=exchange_ns,
         )
 

@@ -219,26 +219,26 @@ class SchedulerSession:
 
     async def _commit(self, batch: Batch, outcomes: scheduler_pb2.RoundOutcomes) -> int:
         """Commit a batch, write its outcomes, and return the number of pods that were tried."""
-        answer = await self._foreseen_queue.commit(batch, self._batch_size)
-        self._heads = answer.heads
+        reply = await self._foreseen_queue.commit(batch, self._batch_size)
+        self._heads = reply.heads
         self._check_heads()
-        self.scheduler.undo(answer.taken_back)
-        if answer.exchange_ns is not None:
-            decided = len(batch.entries) + len(answer.taken_back)
+        accepted, taken_back = reply.accepted, batch.entries[len(reply.accepted) :]
+        self.scheduler.undo([entry.decision for entry in taken_back])
+        if reply.exchange_ns is not None:
             outcomes.phases.add(
-                name="queueExchange", wall_duration_ns=answer.exchange_ns, pods=decided
+                name="queueExchange", wall_duration_ns=reply.exchange_ns, pods=len(batch.entries)
             )
             outcomes.queue_exchanges += 1
         outcomes.ClearField("next_wakeup_time_ns")
-        wakeups_ns = (answer.wakeup_ns, self.scheduler.waiting.next_deadline_ns)
+        wakeups_ns = (reply.wakeup_ns, self.scheduler.waiting.next_deadline_ns)
         due_ns = [wakeup_ns for wakeup_ns in wakeups_ns if wakeup_ns is not None]
         if due_ns:
             outcomes.next_wakeup_time_ns = min(due_ns)
-        outcomes.awaits_effects = batch.awaits_effects
+        outcomes.awaits_effects = bool(accepted) and accepted[-1].decision is batch.awaited
         if self._metrics is not None:
-            for entry in (*batch.entries, *batch.resolved):
+            for entry in (*accepted, *batch.resolved):
                 self._metrics.absorb(entry.decision, entry.wall_ns, entry.at_ns)
-        return put_outcomes((*batch.entries, *batch.resolved), outcomes)
+        return put_outcomes((*accepted, *batch.resolved), outcomes)
 
     def _check_heads(self) -> None:
         """Raise UnavailableError for a head that is not a pod of the session."""

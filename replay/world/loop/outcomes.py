@@ -44,7 +44,7 @@ class OutcomeExecutor:
         self.last_refusal = ""
         self._invalid = {}
 
-    def judged(self, invalid: InvalidOutcomes) -> None:
+    def keep_violations(self, invalid: InvalidOutcomes) -> None:
         """Keep the violations of outcomes that will be applied."""
         for pop, violations in invalid.items():
             self._invalid[pop] = tuple((cause, message) for cause, message in violations)

@@ -141,9 +141,13 @@ class Replay:
         )
         self._outcomes = OutcomeExecutor(state, self.lifecycle, self._costs)
         self.stream = RoundStream(
-            scheduler, observer, self.cluster, one_by_one=self._costs.one_by_one, audit=audit
+            scheduler,
+            observer,
+            self.cluster,
+            one_by_one=self._costs.one_by_one,
+            audit=audit,
+            found_invalid=self._outcomes.keep_violations,
         )
-        self.stream.judged = self._outcomes.judged
         self.inputs = RecordFeed(state, self.lifecycle, self.controllers)
         self._wakeup_ns = None
         self._version = (0, 0)

@@ -85,8 +85,8 @@ class RoundStream:
     `one_by_one` a round takes one pod at most, and pods that are left request another round.
 
     `awaits_effects`: the last outcomes ended their round although pods are left, which see the
-    outcomes' effects in the next one. `judged` receives the outcomes that `audit` finds invalid,
-    before they are yielded. `has_refusals`: an answer that was not sent yet refuses an
+    outcomes' effects in the next one. `found_invalid` receives the outcomes that `audit` finds
+    invalid, before they are yielded. `has_refusals`: an answer that was not sent yet refuses an
     outcome. `messages` counts rounds and parts.
     """
 
@@ -108,6 +108,7 @@ class RoundStream:
         *,
         one_by_one: bool = False,
         audit: PlacementAudit | None = None,
+        found_invalid: Callable[[InvalidOutcomes], None] = lambda _invalid: None,
     ) -> None:
         self.scheduler = scheduler
         self.may_wait: Callable[[], bool] = lambda: False
@@ -115,7 +116,7 @@ class RoundStream:
         self._observer = observer
         self._sent = sent
         self._audit = audit
-        self.judged: Callable[[InvalidOutcomes], None] = lambda _invalid: None
+        self._found_invalid = found_invalid
         self._one_by_one = one_by_one
         self._max_pods = 1 if one_by_one else PODS_PER_MESSAGE
         self._at_ns = 0
@@ -181,7 +182,7 @@ class RoundStream:
                 self._send(self._message())
             self._observer.outcomes(round_, outcomes)
             if self._audit is not None:
-                self.judged(self._audit.judge(round_, outcomes))
+                self._found_invalid(self._audit.judge(round_, outcomes))
             yield outcomes
 
     def restarted(self, audit: PlacementAudit | None) -> None:

@@ -57,6 +57,12 @@ class NotBound(NamedTuple):
     in_binding: bool
 
 
+class Bound(NamedTuple):
+    """An assumed pod may be bound, which changes `claims` for devices; None: it changes none."""
+
+    claims: ClaimChanges | None
+
+
 class Held(NamedTuple):
     """An assumed pod that Permit plugins hold, with their time-outs, ns."""
 
@@ -209,8 +215,8 @@ class Framework:
 
     def reserve_and_bind(
         self, pod: Pod, row: int, node_name: str, bind_by_extender: BindByExtender
-    ) -> NotBound | Held | None:
-        """Run Reserve, Permit, PreBind and Bind for an assumed pod; None where it is to be bound.
+    ) -> Bound | NotBound | Held:
+        """Run Reserve, Permit, PreBind and Bind for an assumed pod.
 
         Where one of them refuses, everything is unreserved when this returns. A pod that Permit
         holds stays reserved.
@@ -219,24 +225,25 @@ class Framework:
         permitted = self.permit(pod, row) if refused is None else refused
         if isinstance(permitted, Held):
             return permitted
-        not_bound: NotBound | None
-        if permitted is not None:
-            not_bound = NotBound(permitted, in_binding=False)
+        if permitted is None:
+            result = self.pre_bind_and_bind(pod, node_name, bind_by_extender)
         else:
-            not_bound = self.pre_bind_and_bind(pod, node_name, bind_by_extender)
-        if not_bound is not None:
+            result = NotBound(permitted, in_binding=False)
+        if isinstance(result, NotBound):
             self.unreserve(pod, row)
-        return not_bound
+        return result
 
     def pre_bind_and_bind(
         self, pod: Pod, node_name: str, bind_by_extender: BindByExtender
-    ) -> NotBound | None:
+    ) -> Bound | NotBound:
         """Run PreBind and Bind for a permitted pod; an extender that binds comes before plugins."""
         status = self.pre_bind(pod, node_name)
         if status is None:
             bound = bind_by_extender(pod, node_name) or self.bind(pod, node_name)
             status = None if bound.code is Code.SUCCESS else bound
-        return None if status is None else NotBound(status, in_binding=True)
+        if status is not None:
+            return NotBound(status, in_binding=True)
+        return Bound(self._claim_changes(pod))
 
     @property
     def has_permits(self) -> bool:
@@ -251,8 +258,7 @@ class Framework:
                 return planned
         return None
 
-    def claim_changes(self, pod: Pod) -> ClaimChanges | None:
-        """Return the changes of a reserved pod's device claims, None without any."""
+    def _claim_changes(self, pod: Pod) -> ClaimChanges | None:
         for plugin in self._claims:
             changes = plugin.changed(pod)
             if changes is not None:

@@ -14,15 +14,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reprieve.queue.v1beta1 import queue_pb2
-from services.scheduler.batch import Batch, Queue, QueueAnswer
+from services.scheduler.batch import Batch, Queue, QueueReply
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.scheduler import Scheduler
 
-NOTHING_WAITS = QueueAnswer(heads=())
-
 
 class ForeseenHeads:
-    """A queue's session that derives the next heads from the last answer where it can.
+    """A queue's session that derives the next heads from the last reply where it can.
 
     `shown` is the number of heads that the queue has, None if only the queue can tell. These are
     all poppable pods, unless the queue returned as many as were requested. `wakeup_ns` is when
@@ -41,39 +39,39 @@ class ForeseenHeads:
         """Return whether no pod waits in the queue."""
         return self.shown == 0 and self.wakeup_ns is None
 
-    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
+    async def commit(self, batch: Batch, heads_max: int) -> QueueReply:
         """Commit a batch as the queue's session does, without an exchange if that is possible."""
-        answer = self._foreseen(batch, heads_max)
-        if answer is None:
-            answer = await self._queue.commit(batch, heads_max)
+        reply = self._foreseen(batch, heads_max)
+        if reply is None:
+            reply = await self._queue.commit(batch, heads_max)
         else:
             await self._queue.post(batch.operations)
-        if batch.entries:
-            self.cycle = batch.entries[-1].decision.head.pop.cycle
-        self.shown, self.wakeup_ns = len(answer.heads), answer.wakeup_ns
-        return answer
+        if reply.accepted:
+            self.cycle = reply.accepted[-1].decision.head.pop.cycle
+        self.shown, self.wakeup_ns = len(reply.heads), reply.wakeup_ns
+        return reply
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
         """Send a part of a round: what it leaves in the queue is not known."""
         await self._queue.post(operations)
         self.shown = self.wakeup_ns = None
 
-    def _foreseen(self, batch: Batch, heads_max: int) -> QueueAnswer | None:
-        """Return the answer to a batch where it follows."""
+    def _foreseen(self, batch: Batch, heads_max: int) -> QueueReply | None:
+        """Return the reply to a batch where it follows."""
         if self.wakeup_ns is not None:
             return None
         if batch.entries:
             is_plain = batch.all_bound and not batch.resolved
             empties = self.shown == len(batch.entries) < heads_max and is_plain
-            return NOTHING_WAITS if empties else None
+            return QueueReply(heads=(), accepted=batch.entries) if empties else None
         if self.shown != 0 or not self._queue.foreseeable_heads:
             return None
         return self._after_adding(batch.operations, heads_max)
 
     def _after_adding(
         self, operations: Sequence[queue_pb2.Operation], heads_max: int
-    ) -> QueueAnswer | None:
-        """Return the answer to a round's operations while no pod waits, where it follows."""
+    ) -> QueueReply | None:
+        """Return the reply to a round's operations while no pod waits, where it follows."""
         added: dict[str, int] = {}
         for operation in operations:
             match operation.WhichOneof("operation"):
@@ -93,9 +91,10 @@ class ForeseenHeads:
             return None
         pods = self._core.pods
         order = sorted(added.items(), key=lambda pod: (-pods[pod[0]].priority, pod[1]))
-        return QueueAnswer(
-            [
+        return QueueReply(
+            heads=[
                 Head(PopId(uid, cycle), 1, at_ns, at_ns)
                 for cycle, (uid, at_ns) in enumerate(order, self.cycle + 1)
-            ]
+            ],
+            accepted=(),
         )

@@ -17,7 +17,7 @@ from services.rpc.errors import FieldError, LimitError
 from services.rpc.kube.messages import node_to_message, pod_to_message
 from services.rpc.limits import Limits
 from services.scheduler import session as deciding
-from services.scheduler.batch import Batch, QueueAnswer
+from services.scheduler.batch import Batch, QueueReply
 from services.scheduler.core.cycle.extenders import ExtenderTerms, FilterAnswer
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
@@ -67,11 +67,11 @@ class Fifo:
         """Apply everything."""
         self._apply(operations)
 
-    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
+    async def commit(self, batch: Batch, heads_max: int) -> QueueReply:
         """Apply everything and show the next pods."""
         self.exchanges += 1
         self._apply(batch.operations)
-        return QueueAnswer(self.heads(heads_max, 1), self.wakeup_ns, exchange_ns=1)
+        return QueueReply(self.heads(heads_max, 1), batch.entries, self.wakeup_ns, exchange_ns=1)
 
     def heads(self, heads_max: int, cycle: int) -> list[Head]:
         """Return the next pods, the first of which has that cycle."""
@@ -208,7 +208,7 @@ class Halting(Fifo):
         super().__init__()
         self.given_back: list[tuple[int, list[str], list[list[str]]]] = []
 
-    async def commit(self, batch: Batch, heads_max: int) -> QueueAnswer:
+    async def commit(self, batch: Batch, heads_max: int) -> QueueReply:
         """Apply operations until that one, and show what is next with the cycles that follow."""
         applied, pods = len(batch.operations), 0
         for place, operation in enumerate(batch.operations):
@@ -224,9 +224,9 @@ class Halting(Fifo):
                 break
             del self.uids[: len(run.uids)]
         self._apply(batch.operations[:applied])
-        taken_back = batch.take_back(applied, pods)
+        accepted = batch.accepted(applied, pods)
         heads = self.heads(heads_max, 1 + bool(self.given_back))
-        return QueueAnswer(heads, None, taken_back, exchange_ns=1)
+        return QueueReply(heads, accepted, exchange_ns=1)
 
 
 def test_refusals_that_the_queue_did_not_accept_are_decided_again() -> None:

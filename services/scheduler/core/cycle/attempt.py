@@ -50,13 +50,14 @@ from services.framework.runtime.diagnosis import (
     refused_when_assumed,
 )
 from services.framework.runtime.failed_cycle import FitError
-from services.framework.runtime.framework import Framework, Held, NotBound
+from services.framework.runtime.framework import Bound, Framework, Held, NotBound
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.verdicts import ClassVerdicts
 from services.framework.snapshot.catalog import NominatedPlace
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.framework.waiting_pods import WaitingPods
+from services.kube.devices import ClaimChanges
 from services.kube.pod import Pod
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders, SentNodes
 from services.scheduler.core.cycle.host_choice import HostChoice
@@ -135,7 +136,10 @@ class Attempt(NamedTuple):
     shares_refusals: bool
 
     def decided(
-        self, verdict: Binding | HeldAtPermit | Refused | Failed, steps: Iterable[QueueStep]
+        self,
+        verdict: Binding | HeldAtPermit | Refused | Failed,
+        steps: Iterable[QueueStep],
+        claims: ClaimChanges | None = None,
     ) -> Decision:
         """Return the decision that ends the attempt."""
         return Decision(
@@ -146,6 +150,7 @@ class Attempt(NamedTuple):
             nominated_before=self.nominated_before,
             choice_mark=self.choice_mark,
             phases_ns=self.recorder.phases_ns,
+            claims=claims,
         )
 
 
@@ -244,26 +249,24 @@ class Attempts:
             problem = f"pod {pod.uid} is in the cache, so can't be assumed"
             return self._requeue(attempt, Failed(message=problem))
         self._snapshot.assume(pod, suggested.node_name)
-        not_bound = framework.reserve_and_bind(
+        result = framework.reserve_and_bind(
             pod, suggested.row, suggested.node_name, self._extenders.bind
         )
-        if isinstance(not_bound, NotBound):
+        if isinstance(result, NotBound):
             self._snapshot.forget(pod.uid)
             moves: Sequence[QueueStep] = ()
-            if not_bound.in_binding:
+            if result.in_binding:
                 moves = self._mirror.after_failed_binding(pod, suggested.node_name)
-            return self._requeue(attempt, _verdict(not_bound), moves)
+            return self._requeue(attempt, _verdict(result), moves)
         steps: list[QueueStep] = [CommitPop(attempt.head.pop)]
         if nominations.node_of(pod.uid):
             nominations.drop(pod.uid)
             steps.append(DeleteNomination(pod.uid))
-        if isinstance(not_bound, Held):
+        if isinstance(result, Held):
             now_ns = self._snapshot.now_ns
-            self._waiting.hold(pod, suggested.node_name, not_bound.waits, now_ns)
+            self._waiting.hold(pod, suggested.node_name, result.waits, now_ns)
             return attempt.decided(HeldAtPermit(suggested), steps)
-        decision = attempt.decided(suggested, steps)
-        changes = framework.claim_changes(pod)
-        return decision if changes is None else replace(decision, claims=changes)
+        return attempt.decided(suggested, steps, result.claims)
 
     def _make_room(self, attempt: Attempt, error: FitError, now_ns: int) -> Decision:
         """Run PostFilter, unless an equivalent pod was refused for the same reasons."""
@@ -338,13 +341,13 @@ class Attempts:
         assert isinstance(held.verdict, HeldAtPermit)
         binding, pod, pop = held.verdict.binding, held.attempted_pod, held.head.pop
         framework = self._cycles[pod.spec.scheduler_name].framework
-        not_bound = None if status is None else NotBound(status, in_binding=False)
-        if not_bound is None:
-            not_bound = framework.pre_bind_and_bind(pod, binding.node_name, self._extenders.bind)
-        if not_bound is None:
-            decision = replace(held, verdict=binding, steps=())
-            changes = framework.claim_changes(pod)
-            return decision if changes is None else replace(decision, claims=changes)
+        result: Bound | NotBound
+        if status is None:
+            result = framework.pre_bind_and_bind(pod, binding.node_name, self._extenders.bind)
+        else:
+            result = NotBound(status, in_binding=False)
+        if isinstance(result, Bound):
+            return replace(held, verdict=binding, steps=(), claims=result.claims)
         if self._snapshot.name(binding.row) == binding.node_name:
             framework.unreserve(pod, binding.row)
         if self._snapshot.is_assumed(pod.uid):
@@ -352,9 +355,9 @@ class Attempts:
         moves = self._mirror.after_failed_binding(pod, binding.node_name)
         if not is_pending:
             return replace(held, verdict=Skipped(), steps=(Done(pop), *moves))
-        verdict = _verdict(not_bound)
+        verdict = _verdict(result)
         why = self._returned(framework, pod, verdict)
-        done = (Done(pop),) if not_bound.in_binding else ()
+        done = (Done(pop),) if result.in_binding else ()
         steps = (*done, AddUnschedulable(pop, cycle, why), *moves)
         return replace(held, verdict=verdict, steps=steps)
 
