@@ -13,7 +13,7 @@ from reprieve.kube.v1beta1 import node_pb2, object_pb2, pod_pb2, policy_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.framework.columns.columns import RowLayout
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.framework.snapshot.snapshot import Snapshot
 from services.kube.pod import Pod
 from services.rpc.kube.codec import budget_from_message, node_from_message, pod_from_message
@@ -51,7 +51,7 @@ class _SavedDecision:
     head: Head
     pod: Pod
     binding: Binding | None = None
-    refused: Refused | None = None
+    refused: Unschedulable | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,13 +137,13 @@ def _put_object(session: SchedulerSession, message: object_pb2.KubernetesObject)
 
 def _saved_decision(decision: Decision) -> _SavedDecision:
     verdict = decision.verdict
-    if not isinstance(verdict, Binding | Refused):
+    if not isinstance(verdict, Binding | Unschedulable):
         raise TypeError(f"{verdict!r} does not wait for an answer")
     return _SavedDecision(
         head=decision.head,
         pod=decision.attempted_pod,
         binding=verdict if isinstance(verdict, Binding) else None,
-        refused=verdict if isinstance(verdict, Refused) else None,
+        refused=verdict if isinstance(verdict, Unschedulable) else None,
     )
 
 

@@ -15,7 +15,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.kube.time import SECOND_NS
 from services.rpc.prometheus import HistogramCounts, counter, exponential, gauge, histogram
@@ -31,7 +31,7 @@ _EXTENSION_POINT_SECONDS = exponential(0.0001, 2, 12)
 _SLI_SECONDS = exponential(0.01, 2, 20)
 _VICTIMS = exponential(1, 2, 7)
 _ATTEMPTS_SHOWN = 15
-_RESULTS = {Binding: "scheduled", Refused: "unschedulable", Failed: "error"}
+_RESULTS = {Binding: "scheduled", Unschedulable: "unschedulable", Failed: "error"}
 
 
 class SchedulerMetrics:
@@ -67,7 +67,7 @@ class SchedulerMetrics:
         if isinstance(verdict, Binding):
             self._algorithm.observe(wall_s)
             self._observe_sli(decision, now_ns)
-        elif isinstance(verdict, Refused):
+        elif isinstance(verdict, Unschedulable):
             self._count_preemption(verdict, decision)
         for point, taken_ns in decision.phases_ns.items():
             series = (point, _status(point, decision), profile)
@@ -84,16 +84,16 @@ class SchedulerMetrics:
             times = self._sli[label,] = HistogramCounts(_SLI_SECONDS)
         times.observe((now_ns - head.first_enqueued_ns) / SECOND_NS)
 
-    def _count_preemption(self, refused: Refused, decision: Decision) -> None:
+    def _count_preemption(self, verdict: Unschedulable, decision: Decision) -> None:
         """Count an attempt to preempt; a cached refusal adds no duration."""
         if (
-            refused.nomination is not None
-            or refused.preemption_message
+            verdict.nomination is not None
+            or verdict.preemption_message
             or "PostFilter" in decision.phases_ns
         ):
             self._preemptions += 1
-        if refused.nomination is not None:
-            self._victims.observe(len(refused.nomination.victims))
+        if verdict.nomination is not None:
+            self._victims.observe(len(verdict.nomination.victims))
 
     def collect(self, cores: Iterable[Scheduler]) -> Iterator[Metric]:
         """Describe the metrics, with what `cores` hold now."""
@@ -147,7 +147,7 @@ class SchedulerMetrics:
 def _status(point: str, decision: Decision) -> str:
     """Return the status with which an extension point ended in an attempt."""
     verdict = decision.verdict
-    if isinstance(verdict, Refused):
+    if isinstance(verdict, Unschedulable):
         if point == "PostFilter":
             return "Success" if verdict.nomination is not None else "Unschedulable"
         if point == "PreFilter" and "Filter" not in decision.phases_ns:

@@ -12,7 +12,7 @@ from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.framework.preemption.candidates import DecidedBy
 from services.framework.preemption.outcome import Nomination
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.kube.devices import ClaimChanges, FreedClaims
 from services.kube.pod import Pod
 from services.rpc.kube.devices import resource_claim_to_message
@@ -71,7 +71,7 @@ def _is_plain_refusal(entry: BatchEntry) -> bool:
     """Return whether the outcome has only a reason, a time and an attempt number."""
     verdict = entry.decision.verdict
     return (
-        type(verdict) is Refused
+        type(verdict) is Unschedulable
         and verdict.nomination is None
         and verdict.freed is None
         and not entry.answers
@@ -92,8 +92,8 @@ def _put_outcome(entry: BatchEntry, out: scheduler_pb2.Outcome) -> None:
             _put_binding(verdict, out.bind)
             if decision.claims is not None:
                 put_claims(decision.claims, out.bind.claims)
-        case Refused():
-            _put_refused(verdict, out.unschedulable)
+        case Unschedulable():
+            _put_unschedulable(verdict, out.unschedulable)
             if verdict.nomination is not None:
                 _put_preemption(verdict.nomination, out.unschedulable.preemption)
             if verdict.freed is not None:
@@ -137,13 +137,13 @@ def put_freed(freed: FreedClaims, out: scheduler_pb2.FreedClaims) -> None:
             refs.add(kind="ResourceClaim", namespace=namespace, name=name)
 
 
-def _put_refused(refused: Refused, out: scheduler_pb2.Unschedulable) -> None:
+def _put_unschedulable(verdict: Unschedulable, out: scheduler_pb2.Unschedulable) -> None:
     """Write why a pod fits nowhere."""
-    out.message = refused.message
-    out.unschedulable_plugins.extend(refused.plugins)
-    out.preemption_message = refused.preemption_message
-    put_nomination(refused.nominated_node_name, out)
-    for reason, nodes in refused.reasons:
+    out.message = verdict.message
+    out.unschedulable_plugins.extend(verdict.plugins)
+    out.preemption_message = verdict.preemption_message
+    put_nomination(verdict.nominated_node_name, out)
+    for reason, nodes in verdict.reasons:
         out.reasons.add(reason=reason, nodes=nodes)
 
 
@@ -199,10 +199,10 @@ def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) ->
         verdict = decision.verdict
         place = place_of.get(id(verdict))
         if place is None:
-            assert isinstance(verdict, Refused)  # noqa: S101 - plain refusals are
+            assert isinstance(verdict, Unschedulable)  # noqa: S101 - plain refusals are
             place = place_of[id(verdict)] = places.setdefault(verdict, len(places))
             if place == len(out.verdicts):
-                _put_refused(verdict, out.verdicts.add())
+                _put_unschedulable(verdict, out.verdicts.add())
         refused_by.append(place)
     out.verdict_indexes.extend(refused_by)
 
@@ -226,7 +226,7 @@ def outcome_bytes(decision: Decision, answers: Sequence[scheduler_pb2.ExtenderAn
     for answer in answers:
         size += answer.ByteSize()
     verdict = decision.verdict
-    if type(verdict) is Refused:
+    if type(verdict) is Unschedulable:
         size += len(verdict.message) + len(verdict.preemption_message)
         nomination = verdict.nomination
         named = (

@@ -14,7 +14,7 @@ from replay.conform.vectors.scheduling import NOW_NS, Json, differences, round_o
 from reprieve.kube.v1beta1 import object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.kube.pod import Pod
 from services.rpc.kube.codec import pod_from_message
 from services.rpc.kube.json_codec import parse
@@ -107,7 +107,7 @@ def decided(detour: Detour, expected: Json) -> str:
     verdict = detour.scheduler.decide(head, NOW_NS).verdict
     if isinstance(verdict, Binding):
         return "" if verdict.node_name in expected["hosts"] else f"bound to {verdict.node_name}"
-    assert isinstance(verdict, Refused), verdict
+    assert isinstance(verdict, Unschedulable), verdict
     wanted = expected["preemption"]
     picked = verdict.nomination.node if verdict.nomination is not None else ""
     if picked not in (wanted.get("pickedTies") or [wanted["picked"]]):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from services.framework.plugins.in_tree import DEFAULT_PROFILE
 from services.framework.preemption.candidates import Candidate
 from services.framework.profile import ExtensionPoint, PluginSet
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
@@ -112,7 +112,7 @@ def shown(decision: Decision) -> tuple[Any, ...]:
                 verdict.tied,
                 verdict.total,
             )
-        case Refused():
+        case Unschedulable():
             return (verdict.message, sorted(verdict.reasons), verdict.nomination)
         case Failed():
             return (verdict.message,)
@@ -184,7 +184,7 @@ def test_an_extender_is_called_for_a_nominated_node_that_pre_filter_excluded() -
     field = requirement("metadata.name", "In", "a")
     pod = make_pod().req(cpu="2").required_terms(NodeSelectorTerm(match_fields=(field,)))
     verdict = decide(scheduler, pod.nominated("b").obj()).verdict
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, Unschedulable)
     assert verdict.message.startswith(
         "0/3 nodes are available: 1 Insufficient cpu, 1 no, "
         "1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
@@ -209,8 +209,8 @@ def test_an_extender_may_stand_for_a_filter(
         pod = builder.obj()
         waved = builder.toleration("node.kubernetes.io/unschedulable", operator="Exists").obj()
         expected, found = decide(plain, pod), decide(tolerant, waved)
-        if isinstance(expected.verdict, Refused):
-            assert isinstance(found.verdict, Refused)
+        if isinstance(expected.verdict, Unschedulable):
+            assert isinstance(found.verdict, Unschedulable)
             one, other = expected.verdict.nomination, found.verdict.nomination
             assert (one and one.node) == (other and other.node)
         else:

@@ -117,12 +117,12 @@ class Diagnosis:
         """Return the status of one row; it must be a node's."""
         return self.groups[int(self.group_of[row])].status
 
-    def refused(self, outcome: Nomination | CannotHelp | None) -> Refused:
+    def unschedulable(self, outcome: Nomination | CannotHelp | None) -> Unschedulable:
         """Return the refusal of the pod, with the outcome of PostFilter if it ran."""
         message = outcome.message if isinstance(outcome, CannotHelp) else ""
         reasons = reason_counts(self)
         nominated = "" if isinstance(outcome, CannotHelp) and outcome.clear_nomination else None
-        return Refused(
+        return Unschedulable(
             message=fit_error_text(self, message, reasons),
             plugins=self.unschedulable_plugins,
             pending_plugins=self.pending_plugins,
@@ -135,7 +135,7 @@ class Diagnosis:
 
 
 @value(kw_only=True)
-class Refused:
+class Unschedulable:
     """The pod is unschedulable: no node fits, or Reserve, Permit, PreBind or Bind refused it.
 
     `message` is kube-scheduler's. `nominated_node_name` is what to write to the status: "" clears
@@ -153,7 +153,7 @@ class Refused:
     freed: FreedClaims | None = None
 
 
-def refused_when_assumed(status: Status) -> Refused:
+def unschedulable_when_assumed(status: Status) -> Unschedulable:
     """Return the refusal of a pod by Reserve or Permit on the node chosen for it.
 
     That node alone is counted, as upstream does; it has no row in the diagnosis.
@@ -166,13 +166,13 @@ def refused_when_assumed(status: Status) -> Refused:
         unschedulable_plugins=plugins_named([status]),
         pending_plugins=plugins_named([status] if status.code is Code.PENDING else []),
     )
-    return replace(diagnosis.refused(None), nominated_node_name="")
+    return replace(diagnosis.unschedulable(None), nominated_node_name="")
 
 
-def refused_in_binding(status: Status) -> Refused:
+def unschedulable_in_binding(status: Status) -> Unschedulable:
     """Return the refusal of a pod by PreBind or Bind, whose events it does not wait for."""
     reasons = tuple((reason, 1) for reason in status.reasons)
-    return Refused(message=status.message, nominated_node_name="", reasons=reasons)
+    return Unschedulable(message=status.message, nominated_node_name="", reasons=reasons)
 
 
 def fit_error_text(

@@ -70,7 +70,12 @@ from services.framework.columns.columns import Int64s, LogReader
 from services.framework.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s, Int32s
 from services.framework.plugin import ClusterFilterPlugin, Normalization, Normalized, Plugin
 from services.framework.preemption.batch_dry_run import Bounds, CachedDryRuns, WantedAmounts
-from services.framework.runtime.diagnosis import Diagnosis, Refused, StatusCount, plugins_named
+from services.framework.runtime.diagnosis import (
+    Diagnosis,
+    StatusCount,
+    Unschedulable,
+    plugins_named,
+)
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.merged_columns import (
     EXCLUDED,
@@ -535,8 +540,8 @@ class ClassVerdicts:
         self._diagnosis: Diagnosis | None = None
         self._diagnosed = (-1, -1)
         self._overrides = 0
-        self._refusals: dict[Hashable, Refused] = {}
-        self._last_refusal: tuple[Hashable, Refused] | None = None
+        self._refusals: dict[Hashable, Unschedulable] = {}
+        self._last_refusal: tuple[Hashable, Unschedulable] | None = None
 
     @property
     def dry_runs_version(self) -> Hashable:
@@ -680,30 +685,30 @@ class ClassVerdicts:
         hidden = np.where(sample == 0, np.int8(OVERRIDDEN), sample)
         return self.filters.diagnosis(_overridden_by(hidden, overridden), overridden)
 
-    def refusal_if_unchanged(self) -> Refused | None:
+    def refusal_if_unchanged(self) -> Unschedulable | None:
         """Return the last refusal of the class if nothing at all has changed since."""
         if self._last_refusal is None:
             return None
-        changes, refused = self._last_refusal
-        return refused if changes == self.snapshot.changes else None
+        changes, verdict = self._last_refusal
+        return verdict if changes == self.snapshot.changes else None
 
-    def reuse_refusal(self, key: Hashable) -> Refused | None:
+    def reuse_refusal(self, key: Hashable) -> Unschedulable | None:
         """Return the refusal of the class that had the same `key`; None has no refusal."""
-        refused = None if key is None else self._refusals.get(key)
-        if refused is not None:
-            self._last_refusal = (self.snapshot.changes, refused)
-        return refused
+        verdict = None if key is None else self._refusals.get(key)
+        if verdict is not None:
+            self._last_refusal = (self.snapshot.changes, verdict)
+        return verdict
 
-    def keep_refusal(self, key: Hashable, refused: Refused) -> None:
+    def keep_refusal(self, key: Hashable, verdict: Unschedulable) -> None:
         """Keep a refusal without a nomination, which may be used again where `key` is the same.
 
         That is everything that its message follows from; None where that cannot be said.
         """
-        self._last_refusal = (self.snapshot.changes, refused)
+        self._last_refusal = (self.snapshot.changes, verdict)
         if key is not None:
             if len(self._refusals) >= _REFUSALS_MAX:
                 self._refusals.clear()
-            self._refusals[key] = refused
+            self._refusals[key] = verdict
 
     def _still_tried(self, refuser: Int8s) -> dict[int, Status]:
         """Return the refusals of `tried` that remain after filtering: of rows that passed then.

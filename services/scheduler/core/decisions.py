@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from services.framework.preemption.outcome import Nomination
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.framework.snapshot.catalog import NominatedPlace
 from services.kube.devices import ClaimChanges
 from services.kube.pod import Pod
@@ -81,7 +81,7 @@ class HeldAtPermit:
     binding: Binding
 
 
-Verdict = Binding | Refused | Failed | Skipped | HeldAtPermit
+Verdict = Binding | Unschedulable | Failed | Skipped | HeldAtPermit
 
 
 @value(kw_only=True)
@@ -120,4 +120,4 @@ class Decision:
     @property
     def nomination(self) -> Nomination | None:
         """Return the nomination of an unschedulable pod; None if preemption did not help."""
-        return self.verdict.nomination if isinstance(self.verdict, Refused) else None
+        return self.verdict.nomination if isinstance(self.verdict, Unschedulable) else None

@@ -11,7 +11,7 @@ import pytest
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.framework.preemption.candidates import DecidedBy
 from services.framework.preemption.outcome import Nomination
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.scheduler import session as session_module
 from services.scheduler.batch import BatchEntry
 from services.scheduler.core.decisions import Binding, Decision, Verdict
@@ -46,9 +46,9 @@ BINDING = Binding(node_name="n", row=0, evaluated=1, feasible=1, tied=1, total=1
 @pytest.mark.parametrize(
     ("verdict", "answers"),
     [
-        (Refused(message="no room", nomination=PREEMPTION), ()),
-        (Refused(message="no room " * 200, preemption_message="none " * 200), ()),
-        (Refused(message="no room"), [ANSWER]),
+        (Unschedulable(message="no room", nomination=PREEMPTION), ()),
+        (Unschedulable(message="no room " * 200, preemption_message="none " * 200), ()),
+        (Unschedulable(message="no room"), [ANSWER]),
         (BINDING, [ANSWER, ANSWER]),
         (BINDING, ()),
     ],

@@ -19,7 +19,7 @@ from services.framework.plugins.node_resources.arguments import (
     ShapePoint,
 )
 from services.framework.profile import ALL, ExtensionPoint, PluginSet, PluginSetting, Profile
-from services.framework.runtime.diagnosis import Refused, fit_error_text
+from services.framework.runtime.diagnosis import Unschedulable, fit_error_text
 from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
@@ -401,7 +401,7 @@ def test_a_pod_that_no_bind_plugin_takes_is_not_bound(name: str, message: str) -
     assert scheduler.snapshot.pod(pod.uid) is None
 
 
-def refused(profile: Profile, pod: Pod, *nodes: Node) -> Refused:
+def refused(profile: Profile, pod: Pod, *nodes: Node) -> Unschedulable:
     """Return how a pod is refused."""
     options = SchedulerOptions(
         rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"], profiles=(profile,)
@@ -412,7 +412,7 @@ def refused(profile: Profile, pod: Pod, *nodes: Node) -> Refused:
     scheduler.put_pod(pod)
     head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
     verdict = scheduler.decide(head, 0).verdict
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, Unschedulable)
     return verdict
 
 

@@ -8,7 +8,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from services.framework.runtime.diagnosis import Refused, fit_error_text, reason_counts
+from services.framework.runtime.diagnosis import Unschedulable, fit_error_text, reason_counts
 from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Framework
 from services.framework.snapshot.snapshot import Snapshot
@@ -57,7 +57,7 @@ def test_the_node_with_the_best_total_is_taken() -> None:
 
 def test_without_any_node_nothing_can_be_done() -> None:
     """Not even preemption."""
-    assert schedule(Snapshot(), make_pod().obj()) == Refused(
+    assert schedule(Snapshot(), make_pod().obj()) == Unschedulable(
         message="no nodes available to schedule pods", nominated_node_name=""
     )
 

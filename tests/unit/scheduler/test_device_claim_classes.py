@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from services.cel.selectors import DeviceSelectors
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.kube.devices import (
     Allocation,
     ClaimSpec,
@@ -76,7 +76,7 @@ class Cluster:
         pop = PopId(name, self.cycle)
         head = Head(pop=pop, attempts=1, first_enqueued_ns=0, queued_ns=0)
         refused = self.scheduler.decide(head, 0).verdict
-        assert isinstance(refused, Refused)
+        assert isinstance(refused, Unschedulable)
         return () if refused.freed is None else refused.freed.deallocated
 
 

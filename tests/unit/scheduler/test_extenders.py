@@ -16,7 +16,7 @@ import pytest
 from services.framework.plugins.in_tree import DEFAULT_PROFILE
 from services.framework.preemption.candidates import DecidedBy
 from services.framework.profile import ALL, ExtensionPoint, PluginSet
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.kube.pod import Pod
 from services.scheduler.config.extenders import ExtenderConfig, ManagedResource
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait
@@ -82,9 +82,9 @@ def bound(decision: Decision) -> Binding:
     return decision.verdict
 
 
-def refused(decision: Decision) -> Refused:
+def refused(decision: Decision) -> Unschedulable:
     """Return the refusal that was decided."""
-    assert isinstance(decision.verdict, Refused), decision.verdict
+    assert isinstance(decision.verdict, Unschedulable), decision.verdict
     return decision.verdict
 
 

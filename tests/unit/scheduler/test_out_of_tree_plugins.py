@@ -25,7 +25,7 @@ from services.framework.plugin import (
     ScorePlugin,
 )
 from services.framework.plugins.in_tree import SERVED
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
@@ -240,7 +240,7 @@ def test_a_plugin_that_raises_while_it_scores_fails_no_cycle_that_scores_no_node
     scheduler.remove_node("b")
     scheduler.put_pod(make_pod("whole").req(cpu="7").node("a").obj())
     refused = decide(scheduler, "two").verdict
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Unschedulable)
     assert "1 Insufficient cpu" in refused.message
 
 
@@ -272,7 +272,7 @@ def test_a_pod_that_pre_filter_refuses_may_preempt_where_deleting_pods_might_hel
     scheduler.put_pod(replace(late, spec=replace(late.spec, priority=10)))
     head = Head(pop=PopId(late.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
     decision = scheduler.decide(head, 0)
-    assert isinstance(decision.verdict, Refused)
+    assert isinstance(decision.verdict, Unschedulable)
     assert decision.verdict.message == "0/3 nodes are available: too late."
     assert decision.nomination is not None
     assert decision.nomination.node in {"a", "b"}
@@ -335,11 +335,11 @@ def test_the_examples_filter_and_score(monkeypatch: pytest.MonkeyPatch) -> None:
     scheduler = scheduler_of(text, *EXAMPLE_PLUGINS)
     first = [decide(scheduler, f"web-{i}", app="web").verdict for i in range(3)]
     assert [isinstance(each, Binding) for each in first] == [True, True, False]
-    assert isinstance(first[2], Refused)
+    assert isinstance(first[2], Unschedulable)
     assert first[2].reasons == (("node(s) had a pod of app=web already", 2),)
     others = [decide(scheduler, f"db-{i}").verdict for i in range(3)]
     assert [isinstance(each, Binding) for each in others] == [True, True, False]
-    assert isinstance(others[2], Refused)
+    assert isinstance(others[2], Unschedulable)
     assert others[2].reasons == (("node(s) had 2 pods already", 2),)
     assert others[2].plugins == ("PodDensity",)
     sys.modules.pop("reprieve_example_plugins", None)

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import pytest
 
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.kube.pod import Pod
 from services.scheduler.core.decisions import Binding
 from services.scheduler.core.plugin_api import (
@@ -105,7 +105,7 @@ def test_the_documents_plugin_filters_and_scores_by_the_label() -> None:
     """Nodes of a tier without a score are refused, and pods that select a tier are left alone."""
     scheduler = scheduler_of(FILE, "node_tier:NodeTier")
     refused = decide(scheduler, "first").verdict
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, Unschedulable)
     assert refused.plugins == ("NodeTier",)
     assert refused.reasons == ((f"node(s) had no tier in {TIER} that has a score", 2),)
     for name, tier in (("c", "slow"), ("d", "fast"), ("e", "slow"), ("f", "archive")):

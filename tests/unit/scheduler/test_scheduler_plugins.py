@@ -20,7 +20,7 @@ from services.framework.plugins.in_tree import SERVED
 from services.framework.preemption.candidates import TieBreak
 from services.framework.preemption.outcome import CannotHelp, Cause, FailedCycle, Nomination
 from services.framework.profile import PluginSetting, Profile
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.framework.waiting_pods import Wait
@@ -176,7 +176,7 @@ def test_a_refusal_before_the_binding_is_unschedulable_by_its_plugin(point: str)
     scheduler = scheduler_with("Seats")
     decision = decide(scheduler, make_pod().label(point, "UNSCHEDULABLE").nominated("a").obj())
     verdict = decision.verdict
-    assert isinstance(verdict, Refused)
+    assert isinstance(verdict, Unschedulable)
     assert verdict.message == "0/1 nodes are available: 1 no seat."
     assert (verdict.plugins, verdict.reasons) == (("Seats",), (("no seat", 1),))
     assert verdict.nominated_node_name == ""
@@ -190,7 +190,7 @@ def test_a_refusal_by_pre_bind_waits_for_no_plugin_and_moves_the_others() -> Non
     """It is part of the binding cycle: the pod that was assumed counts as deleted."""
     scheduler = scheduler_with("Seats")
     decision = decide(scheduler, make_pod().label("prebind", "UNSCHEDULABLE").obj())
-    assert isinstance(decision.verdict, Refused)
+    assert isinstance(decision.verdict, Unschedulable)
     assert (decision.verdict.message, decision.verdict.plugins) == ("no seat", ())
     assert requeued(decision).why.is_error
     assert isinstance(decision.steps[-1], Move)
@@ -242,7 +242,7 @@ def test_the_first_time_out_refuses_a_pod_in_its_plugins_name() -> None:
     assert scheduler.waiting.next_deadline_ns == 900 * S
     assert scheduler.resolve(900 * S - 1) == []
     (refused,) = scheduler.resolve(900 * S)
-    assert isinstance(refused.verdict, Refused)
+    assert isinstance(refused.verdict, Unschedulable)
     text = "rejected due to timeout after waiting 15m0s at plugin LockedDoors"
     assert refused.verdict.message == f"0/1 nodes are available: 1 {text}."
     requeued_, move = refused.steps
@@ -259,7 +259,7 @@ def test_a_permitted_pod_that_pre_bind_refuses_backs_off() -> None:
     for plugin in ("Doors", "LockedDoors"):
         scheduler.waiting.allow(held.head.pop.uid, plugin)
     (refused,) = scheduler.resolve(2 * S)
-    assert isinstance(refused.verdict, Refused)
+    assert isinstance(refused.verdict, Unschedulable)
     assert [type(step) for step in refused.steps] == [Done, AddUnschedulable, Move]
     assert columns(scheduler) == (0, 0)
 
@@ -346,7 +346,7 @@ def test_post_filter_plugins_run_in_order_and_their_messages_are_joined() -> Non
     """The first that makes room ends the point; phases are measured where they ran."""
     pod = make_pod().req(cpu="8").obj()
     decision = decide(scheduler_with("Sulk", "DefaultPreemption"), pod)
-    assert isinstance(decision.verdict, Refused)
+    assert isinstance(decision.verdict, Unschedulable)
     said = decision.verdict.preemption_message
     assert said.startswith("sulking on 2, preemption: 0/2 nodes are available")
     assert "PostFilter" in decision.phases_ns
@@ -362,7 +362,7 @@ def test_without_preemption_no_post_filter_is_run_or_measured(names: Sequence[st
     """Neither where the profile has none nor where it is disabled."""
     scheduler = scheduler_with(*names, disable_preemption=True)
     decision = decide(scheduler, make_pod().req(cpu="8").obj())
-    assert isinstance(decision.verdict, Refused)
+    assert isinstance(decision.verdict, Unschedulable)
     assert "PostFilter" not in decision.phases_ns
     assert scheduler.evaluate(make_pod().req(cpu="8").obj(), 1, 0).preemption_disabled
 

@@ -45,9 +45,9 @@ from services.framework.preemption.candidates import hashed_tie_break
 from services.framework.preemption.outcome import ExtenderError
 from services.framework.runtime.diagnosis import (
     NO_NODES_TEXT,
-    Refused,
-    refused_in_binding,
-    refused_when_assumed,
+    Unschedulable,
+    unschedulable_in_binding,
+    unschedulable_when_assumed,
 )
 from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Bound, Framework, Held, NotBound
@@ -114,7 +114,7 @@ class Recorder:
             self._last_ns = now_ns
 
 
-CycleResult = Binding | FitError | Refused | Failed
+CycleResult = Binding | FitError | Unschedulable | Failed
 """What a scheduling cycle comes to; after a FitError, PostFilter may still make room."""
 
 
@@ -137,7 +137,7 @@ class Attempt(NamedTuple):
 
     def decided(
         self,
-        verdict: Binding | HeldAtPermit | Refused | Failed,
+        verdict: Binding | HeldAtPermit | Unschedulable | Failed,
         steps: Iterable[QueueStep],
         claims: ClaimChanges | None = None,
     ) -> Decision:
@@ -234,7 +234,7 @@ class Attempts:
                 return self._assume_and_bind(attempt, result)
             case FitError():
                 return self._make_room(attempt, result, now_ns)
-            case Refused() | Failed():
+            case Unschedulable() | Failed():
                 return self._requeue(attempt, result)
 
     def _assume_and_bind(self, attempt: Attempt, suggested: Binding) -> Decision:
@@ -275,22 +275,22 @@ class Attempts:
         key: Hashable = None
         if attempt.shares_refusals:
             key = error.key_after_dry_run(framework.preemptor, now_ns)
-        refused = error.verdicts.reuse_refusal(key)
-        if refused is None:
+        verdict = error.verdicts.reuse_refusal(key)
+        if verdict is None:
             tie_break = hashed_tie_break(
                 seed=self._seed, uid=pod.uid, attempt_number=attempt.head.attempts
             )
             outcome = framework.post_filter(pod, error, tie_break=tie_break, now_ns=now_ns)
-            refused = error.diagnosis.refused(outcome)
-            if refused.nomination is None and not refused.freed and attempt.shares_refusals:
-                error.verdicts.keep_refusal(key, refused)
-            refused = self._reject_waiting(framework, refused)
+            verdict = error.diagnosis.unschedulable(outcome)
+            if verdict.nomination is None and not verdict.freed and attempt.shares_refusals:
+                error.verdicts.keep_refusal(key, verdict)
+            verdict = self._reject_waiting(framework, verdict)
         if framework.post_filters:
             attempt.recorder.phase("PostFilter")
-        return self._requeue(attempt, refused)
+        return self._requeue(attempt, verdict)
 
     def _requeue(
-        self, attempt: Attempt, verdict: Refused | Failed, moves: Iterable[QueueStep] = ()
+        self, attempt: Attempt, verdict: Unschedulable | Failed, moves: Iterable[QueueStep] = ()
     ) -> Decision:
         """Return the pod to the queue, and change its nomination after that, as upstream does.
 
@@ -312,14 +312,16 @@ class Attempts:
         steps = (CommitUnschedulable(attempt.head.pop, why), *nominated, *moves)
         return attempt.decided(verdict, steps)
 
-    def _returned(self, framework: Framework, pod: Pod, verdict: Refused | Failed) -> WhyFailed:
+    def _returned(
+        self, framework: Framework, pod: Pod, verdict: Unschedulable | Failed
+    ) -> WhyFailed:
         """Note that the pod is back in the queue, and return the reason that the queue receives.
 
         Without a plugin that refused it, the pod waits for no plugin's events: the queue handles
         it as one whose attempt failed.
         """
         why, by_pods = ERROR, True
-        if isinstance(verdict, Refused):
+        if isinstance(verdict, Unschedulable):
             by_pods = framework.any_reads_beyond_nodes(verdict.plugins)
             if verdict.plugins or verdict.pending_plugins:
                 reads = self._queue.registers_events
@@ -361,20 +363,20 @@ class Attempts:
         steps = (*done, AddUnschedulable(pop, cycle, why), *moves)
         return replace(held, verdict=verdict, steps=steps)
 
-    def _reject_waiting(self, framework: Framework, refused: Refused) -> Refused:
+    def _reject_waiting(self, framework: Framework, verdict: Unschedulable) -> Unschedulable:
         """Reject the victims that wait at Permit; the other ones are left to the API server."""
-        nomination, preemptor = refused.nomination, framework.preemptor
+        nomination, preemptor = verdict.nomination, framework.preemptor
         if nomination is None or all(pod.uid not in self._waiting for pod in nomination.victims):
-            return refused
+            return verdict
         victims = [pod for pod in nomination.victims if pod.uid not in self._waiting]
         name = preemptor.name if preemptor is not None else ""
         for pod in nomination.victims:
             self._waiting.reject(pod.uid, name, "preempted")
         if not victims:
-            return replace(refused, nomination=None)
+            return replace(verdict, nomination=None)
         deletions = tuple(pod for pod in nomination.deletions if pod in victims)
         rest = replace(nomination, victims=tuple(victims), deletions=deletions)
-        return replace(refused, nomination=rest)
+        return replace(verdict, nomination=rest)
 
 
 class ProfileCycles:
@@ -412,7 +414,7 @@ class ProfileCycles:
         """
         recorder = recorder or Recorder()
         if self._snapshot.node_count == 0:
-            return Refused(message=NO_NODES_TEXT, nominated_node_name="")
+            return Unschedulable(message=NO_NODES_TEXT, nominated_node_name="")
         verdicts, ran = self.framework.verdicts.pre_filtered(pod)
         refusal = verdicts.filters.pre_filter.refusal
         if ran or refusal is not None:
@@ -519,12 +521,14 @@ class ProfileCycles:
         )
 
 
-def _verdict(not_bound: NotBound) -> Refused | Failed:
+def _verdict(not_bound: NotBound) -> Unschedulable | Failed:
     """Return the verdict with which an assumed pod that was not bound is requeued."""
     status = not_bound.status
-    if status.code.is_rejected:
-        return (refused_in_binding if not_bound.in_binding else refused_when_assumed)(status)
-    return Failed(message=_failure_text(status))
+    if not status.code.is_rejected:
+        return Failed(message=_failure_text(status))
+    if not_bound.in_binding:
+        return unschedulable_in_binding(status)
+    return unschedulable_when_assumed(status)
 
 
 def _failure_text(status: Status) -> str:

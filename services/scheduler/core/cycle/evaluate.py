@@ -15,7 +15,7 @@ import numpy as np
 from services.framework.plugin import PlannedClaims, Preemptor
 from services.framework.preemption.candidates import hashed_tie_break
 from services.framework.preemption.outcome import ExtenderError, PreemptionEvaluation
-from services.framework.runtime.diagnosis import Refused, fit_error_text
+from services.framework.runtime.diagnosis import Unschedulable, fit_error_text
 from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.merged_columns import EXCLUDED
@@ -125,7 +125,7 @@ def evaluate_pod(
         match result:
             case Binding():
                 return replace(blank, host=result.node_name, fast_path=_fast_path(pod, result))
-            case Refused(message=message):  # There is no node; no refusal is repeated here.
+            case Unschedulable(message=message):  # There is no node; no refusal is repeated here.
                 return replace(blank, fit_error=message)
             case FitError(diagnosis=diagnosis):
                 tie_break = hashed_tie_break(seed=seed, uid=pod.uid, attempt_number=attempt_number)
