@@ -74,7 +74,7 @@ class AutoscalerServicer(autoscaler_service_pb2_grpc.AutoscalerServiceServicer):
         self, request: session_pb2.GetStateRequest, context: _Context
     ) -> AsyncIterator[pb.GetStateResponse]:
         with self._sessions.call() as call:
-            for part in split(state_to_message(call.get(request.stamp).core)):
+            for part in split(state_to_message(call.get(request.stamp).content)):
                 yield part
 
     async def CheckpointSession(
@@ -82,8 +82,8 @@ class AutoscalerServicer(autoscaler_service_pb2_grpc.AutoscalerServiceServicer):
     ) -> AsyncIterator[session_pb2.CheckpointChunk]:
         with self._sessions.call() as call:
             session = call.get(request.stamp)
-            session.core.check_between_steps()
-            state = session_to_json(session.core)
+            session.content.check_between_steps()
+            state = session_to_json(session.content)
             for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
                 yield chunk
 
@@ -94,8 +94,10 @@ class AutoscalerServicer(autoscaler_service_pb2_grpc.AutoscalerServiceServicer):
             self._sessions.check_free()
             saved = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
         with reading_state(SERVICE):
-            core = session_from_plain(saved.state)
-        return _session_message(restore_session(self._sessions, saved, core, core.object_count))
+            content = session_from_plain(saved.state)
+        return _session_message(
+            restore_session(self._sessions, saved, content, content.object_count)
+        )
 
     def collect(self) -> Iterable[Metric]:
         """Describe the metrics of the process."""
@@ -107,18 +109,18 @@ class AutoscalerServicer(autoscaler_service_pb2_grpc.AutoscalerServiceServicer):
         answer: pb.ApplyResponse | None = session.repeated(request)
         if answer is not None:
             return answer
-        core, count = session.core, len(request.changes)
-        adds = core.most_added(request.changes)
-        self._sessions.make_room(session, core.object_count, count, adds)
-        changes = core.decode(request.changes)
+        content, count = session.content, len(request.changes)
+        adds = content.most_added(request.changes)
+        self._sessions.make_room(session, content.object_count, count, adds)
+        changes = content.decode(request.changes)
         at_ns = session.at_ns
         has_step = request.HasField("step")
         if has_step:
-            core.check(request.step)
+            content.check(request.step)
             at_ns = session.check_time("step.time_ns", request.step.time_ns)
         try:
-            core.apply(changes)
-            answer = core.take(request.step) if has_step else core.answer()
+            content.apply(changes)
+            answer = content.take(request.step) if has_step else content.answer()
         except Exception as error:
             session.set_broken(error)
             raise

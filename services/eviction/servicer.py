@@ -88,7 +88,7 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
         self, request: session_pb2.GetStateRequest, context: _Context
     ) -> AsyncIterator[pb.GetStateResponse]:
         with self._sessions.call() as call:
-            fleet = call.get(request.stamp).core
+            fleet = call.get(request.stamp).content
             nodes = [node_state(name, node.manager, node.at_ns) for name, node in fleet]
             for part in split(pb.GetStateResponse(nodes=nodes)):
                 yield part
@@ -102,7 +102,7 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
     ) -> AsyncIterator[session_pb2.CheckpointChunk]:
         with self._sessions.call() as call:
             session = call.get(request.stamp)
-            state = fleet_to_json(session.core)
+            state = fleet_to_json(session.content)
             for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
                 yield chunk
 
@@ -124,10 +124,10 @@ class EvictionServicer(eviction_service_pb2_grpc.EvictionServiceServicer):
 
     def _apply(self, session: Session[Fleet], request: pb.ApplyRequest) -> pb.ApplyResponse:
         answer: pb.ApplyResponse | None
-        answer = session.repeated_or_new(request, live=session.core.live)
+        answer = session.repeated_or_new(request, live=session.content.live)
         if answer is not None:
             return answer
-        started_ns, fleet = time.perf_counter_ns(), session.core
+        started_ns, fleet = time.perf_counter_ns(), session.content
         count = len(request.operations)
         self._sessions.make_room(session, fleet.object_count, count, count)
         operations = [
@@ -176,7 +176,7 @@ def _session_message(session: Session[Fleet], read: ParsedConfig) -> pb.Session:
 
 def _clock(session: Session[Fleet]) -> WallClock | None:
     """Return the wall clock of a live session, which never decreases; None for other sessions."""
-    if not session.core.live:
+    if not session.content.live:
         return None
     return lambda: max(session.at_ns, time.time_ns())
 

@@ -82,8 +82,8 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
         self, request: pb.CreateSessionRequest, context: _Context
     ) -> pb.Session:
         self._sessions.check_free()
-        core = QueueSession.start(request.config, live=request.live, metrics=self._metrics)
-        session = self._sessions.create(core)
+        content = QueueSession.start(request.config, live=request.live, metrics=self._metrics)
+        session = self._sessions.create(content)
         session.at_ns = 0
         return _session_message(session)
 
@@ -104,7 +104,7 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
             try:
                 async for request in request_iterator:
                     session = call.get(request.stamp)
-                    if session.core.live:
+                    if session.content.live:
                         owners |= dict.fromkeys(owners_of(request), session)
                     yield self._apply(session, request)
             finally:
@@ -116,12 +116,12 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     ) -> AsyncIterator[pb.GetStateResponse]:
         with self._sessions.call() as call:
             session = call.get(request.stamp)
-            core = session.core
+            content = session.content
             state = state_message(
-                core.queue.snapshot(),
-                limits=core.config.backoff,
+                content.queue.snapshot(),
+                limits=content.config.backoff,
                 at_ns=session.at_ns,
-                next_wakeup_ns=core.queue.next_wakeup_ns(session.at_ns),
+                next_wakeup_ns=content.queue.next_wakeup_ns(session.at_ns),
             )
             for part in split(pb.GetStateResponse(state=state)):
                 yield part
@@ -142,9 +142,9 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
         with self._sessions.call():
             while True:
                 session = self._sessions.get(request.stamp, counts=False)
-                if session.core.revision != revision:
-                    revision = session.core.revision
-                    queue = session.core.queue
+                if session.content.revision != revision:
+                    revision = session.content.revision
+                    queue = session.content.queue
                     views = pending_views(queue, count)
                     while count > 1 and sum(view.ByteSize() for view in views) > PART_BYTES:
                         count //= 2
@@ -156,14 +156,14 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
 
     def collect(self) -> Iterable[Metric]:
         """Describe the metrics of the process."""
-        return self._metrics.collect(session.core.queue for session in self._sessions)
+        return self._metrics.collect(session.content.queue for session in self._sessions)
 
     async def CheckpointSession(
         self, request: session_pb2.CheckpointSessionRequest, context: _Context
     ) -> AsyncIterator[session_pb2.CheckpointChunk]:
         with self._sessions.call() as call:
             session = call.get(request.stamp)
-            state = session_to_json(session.core)
+            state = session_to_json(session.content)
             for chunk in write_checkpoint(checkpoint_info(SERVICE, session), state):
                 yield chunk
 
@@ -174,8 +174,8 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
             self._sessions.check_free()
             saved = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
         with reading_state(SERVICE):
-            core = session_from_plain(saved.state, self._metrics)
-        session = restore_session(self._sessions, saved, core, core.queue.object_count)
+            content = session_from_plain(saved.state, self._metrics)
+        session = restore_session(self._sessions, saved, content, content.queue.object_count)
         return _session_message(session)
 
     def apply(self, request: pb.ApplyRequest) -> pb.ApplyResponse:
@@ -184,14 +184,14 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
 
     def _apply(self, session: Session[QueueSession], request: pb.ApplyRequest) -> pb.ApplyResponse:
         answer: pb.ApplyResponse | None
-        answer = session.repeated_or_new(request, live=session.core.live)
+        answer = session.repeated_or_new(request, live=session.content.live)
         if answer is not None:
             return answer
-        queue, operations = session.core.queue, request.operations
+        queue, operations = session.content.queue, request.operations
         heads = _checked(request.heads, HEADS_MAX, "heads", "returned")
         count = _checked(len(operations), OPERATIONS_MAX, "operations", "accepted in a batch")
         self._sessions.make_room(session, queue.object_count, count, count)
-        steps = read_batch(operations, self._clock(session), session.core.reader)
+        steps = read_batch(operations, self._clock(session), session.content.reader)
         try:
             expire_leases(session, steps[0][2] if steps else session.at_ns)
             applied = apply_batch(queue, steps, at_ns=session.at_ns)
@@ -199,7 +199,7 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
         except Exception as error:
             session.set_broken(error)
             raise
-        session.core.revision += 1
+        session.content.revision += 1
         session.complete(request, applied.at_ns, answer)
         self._metrics.absorb(queue)
         return answer
@@ -209,19 +209,19 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
         session.answer = None  # the stored response contains pops that are now undone
 
     def _clock(self, session: Session[QueueSession]) -> RequestClock:
-        arrival_ns = self._wall_clock_ns() if session.core.live else None
+        arrival_ns = self._wall_clock_ns() if session.content.live else None
         return RequestClock(session.at_ns, arrival_ns=arrival_ns)
 
 
 def _session_message(session: Session[QueueSession]) -> pb.Session:
-    core = session.core
+    content = session.content
     return pb.Session(
         session_id=session.name,
-        config=config_message(core.config, core.requested),
+        config=config_message(content.config, content.requested),
         version=package_version(),
         resumable=True,
         foreseeable_heads=True,
-        passes_through=core.queue.passes_through,
+        passes_through=content.queue.passes_through,
     )
 
 

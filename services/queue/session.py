@@ -164,13 +164,13 @@ def _owner(operation: queue_pb2.Operation) -> str:
 def release_owner(session: Session[QueueSession], owner: str, clock: RequestClock) -> None:
     """Undo the pops of an owner of a live session that has disconnected."""
     at_ns = clock.read(queue_pb2.Operation(release_owner=owner))
-    session.core.queue.release_owner(owner, now_ns=at_ns)
+    session.content.queue.release_owner(owner, now_ns=at_ns)
     session.at_ns = at_ns
-    session.core.revision += 1
+    session.content.revision += 1
 
 
 def expire_leases(session: Session[QueueSession], at_ns: int) -> None:
     """Undo the pops whose lease has expired by `at_ns`."""
-    if session.core.config.lease_ns:
-        session.core.queue.expire_leases(now_ns=at_ns)
+    if session.content.config.lease_ns:
+        session.content.queue.expire_leases(now_ns=at_ns)
         session.at_ns = at_ns

@@ -22,7 +22,7 @@ from services.rpc.sessions import Sessions
 from services.rpc.version import package_version
 from services.typed import DataError
 
-Core = TypeVar("Core")
+Content = TypeVar("Content")
 
 FORMAT = 4
 """Number of the format in which all services write their states."""
@@ -58,7 +58,7 @@ class ForeignCheckpointError(PreconditionError):
     reason = "FOREIGN_CHECKPOINT"
 
 
-def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.CheckpointInfo:
+def checkpoint_info(service: str, session: Session[Content]) -> session_pb2.CheckpointInfo:
     """Return the info of a checkpoint of `session`; `service` is the service's short name."""
     return session_pb2.CheckpointInfo(
         service=_KINDS[service],
@@ -69,10 +69,10 @@ def checkpoint_info(service: str, session: Session[Core]) -> session_pb2.Checkpo
 
 
 def restore_session(
-    sessions: Sessions[Core], checkpoint: Checkpoint, core: Core, objects: int
-) -> Session[Core]:
+    sessions: Sessions[Content], checkpoint: Checkpoint, content: Content, objects: int
+) -> Session[Content]:
     """Start a session with a checkpoint's state, which has `objects` objects. Raises LimitError."""
-    session = sessions.create(core, objects, checkpoint.size)
+    session = sessions.create(content, objects, checkpoint.size)
     session.at_ns = checkpoint.info.time_ns
     return session
 

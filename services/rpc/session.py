@@ -24,7 +24,7 @@ from services.rpc.limits import DEFAULT_LIMITS, Limits
 
 TIME_NS_MAX = 2**62
 """The latest time of an operation, ns; times that services compute from it fit into 64 bits."""
-Core = TypeVar("Core")
+Content = TypeVar("Content")
 
 
 @dataclass(slots=True)
@@ -50,8 +50,8 @@ class HeldObjects:
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
-class Session(Generic[Core]):
-    """One caller's state: `core` is the service's state, `at_ns` the time of its last operation.
+class Session(Generic[Content]):
+    """One caller's state: `content` is the service's, `at_ns` the time of its last operation.
 
     `request` is the last request with a sequence number, `answer` its response. `kept` has earlier
     responses that the caller has not acknowledged, with digests of their requests. `broken` is why
@@ -59,7 +59,7 @@ class Session(Generic[Core]):
     """
 
     name: str
-    core: Core
+    content: Content
     owner: str = ""
     limits: Limits = DEFAULT_LIMITS
     sequence: int = 0

@@ -29,7 +29,7 @@ REMEMBERED_MAX = 4096
 _SHOWN = 6
 _SESSION_OBJECTS, _COLLECT_OBJECTS, _COLLECT_AFTER_S = 1000, 20_000, 0.5
 """Objects that an empty session counts as; ended objects that justify a collection; its delay."""
-Core = TypeVar("Core")
+Content = TypeVar("Content")
 
 
 class StampLike(Protocol):
@@ -41,7 +41,7 @@ class StampLike(Protocol):
     def sequence(self) -> int: ...  # noqa: D102 - as in the proto
 
 
-class Sessions(Generic[Core]):
+class Sessions(Generic[Content]):
     """All sessions of one service.
 
     `on_expiry` is called with a session that has expired. `clock_s` is monotonic.
@@ -51,14 +51,14 @@ class Sessions(Generic[Core]):
         self,
         service: str,
         limits: Limits = DEFAULT_LIMITS,
-        on_expiry: Callable[[Session[Core]], None] = lambda _: None,
+        on_expiry: Callable[[Session[Content]], None] = lambda _: None,
         clock_s: Callable[[], float] = monotonic,
     ) -> None:
         self.limits = limits
         self._service = service
         self._on_expiry = on_expiry
         self._clock_s = clock_s
-        self._sessions: dict[str, Session[Core]] = {}
+        self._sessions: dict[str, Session[Content]] = {}
         self._ended: OrderedDict[str, tuple[str, str]] = OrderedDict()
         self._owned: Counter[str] = Counter()
         self._bytes: Counter[str] = Counter()
@@ -71,10 +71,10 @@ class Sessions(Generic[Core]):
     def __len__(self) -> int:
         return len(self._sessions)
 
-    def __iter__(self) -> Iterator[Session[Core]]:
+    def __iter__(self) -> Iterator[Session[Content]]:
         return iter(tuple(self._sessions.values()))
 
-    def create(self, core: Core, objects: int = 0, size: int = 0) -> Session[Core]:
+    def create(self, content: Content, objects: int = 0, size: int = 0) -> Session[Content]:
         """Start a session with an unguessable name.
 
         objects, size: the number of its objects, and their size in bytes. Raises LimitError.
@@ -85,7 +85,7 @@ class Sessions(Generic[Core]):
             self._check_room(owner, objects, size)
         session = Session(
             name=secrets.token_urlsafe(16),
-            core=core,
+            content=content,
             owner=owner,
             limits=self.limits,
             used_s=self._clock_s(),
@@ -109,7 +109,7 @@ class Sessions(Generic[Core]):
         )
         self._ceiling.check()
 
-    def delete(self, name: str) -> Session[Core] | None:
+    def delete(self, name: str) -> Session[Content] | None:
         """Remove a session and return it; None for an unknown name.
 
         Raises PermissionDeniedError for another caller's session.
@@ -120,7 +120,7 @@ class Sessions(Generic[Core]):
             self._end(session, "deleted", "was deleted")
         return session
 
-    def get(self, stamp: StampLike, *, counts: bool = True) -> Session[Core]:
+    def get(self, stamp: StampLike, *, counts: bool = True) -> Session[Content]:
         """Return the session that `stamp` names; resets its idle timer if the call `counts`.
 
         Raises SessionExpiredError, PermissionDeniedError for another caller's session, and
@@ -147,14 +147,14 @@ class Sessions(Generic[Core]):
             f"the {self._service}'s session {shortened(name)} {text}: create one", reason=reason
         )
 
-    def _check_owner(self, session: Session[Core]) -> None:
+    def _check_owner(self, session: Session[Content]) -> None:
         if not may_use_session_of(session.owner):
             raise PermissionDeniedError(
                 f"the {self._service}'s session {shortened(session.name)} belongs to another caller"
             )
 
     @contextmanager
-    def call(self) -> Iterator[Call[Core]]:
+    def call(self) -> Iterator[Call[Content]]:
         """Count a stream of the current caller; sessions used in it do not expire while it is open.
 
         Raises LimitError.
@@ -172,7 +172,7 @@ class Sessions(Generic[Core]):
             if not self._streams[caller]:
                 del self._streams[caller]
 
-    def make_room(self, session: Session[Core], objects: int, count: int, adds: int) -> None:
+    def make_room(self, session: Session[Content], objects: int, count: int, adds: int) -> None:
         """Check the limits of a session before a request of `count` changes.
 
         The session has `objects` objects; the request adds at most `adds`. Raises LimitError.
@@ -203,7 +203,7 @@ class Sessions(Generic[Core]):
                 self._end(session, "expired", text)
                 self._on_expiry(session)
 
-    def _end(self, session: Session[Core], reason: str, text: str) -> None:
+    def _end(self, session: Session[Content], reason: str, text: str) -> None:
         del self._sessions[session.name]
         self._collect_after(session)
         owner = session.owner
@@ -216,7 +216,7 @@ class Sessions(Generic[Core]):
         if len(self._ended) > REMEMBERED_MAX:
             self._ended.popitem(last=False)
 
-    def _collect_after(self, session: Session[Core]) -> None:
+    def _collect_after(self, session: Session[Content]) -> None:
         """Collect garbage soon, if ended sessions had as many objects as the others have.
 
         Cores have reference cycles, and the collector otherwise visits old objects far too seldom
@@ -251,17 +251,17 @@ class Sessions(Generic[Core]):
         self._watch()
 
 
-class Call(Generic[Core]):
+class Call(Generic[Content]):
     """A stream and the sessions that are used in it."""
 
     __slots__ = ("_last", "_sessions", "_used")
 
-    def __init__(self, sessions: Sessions[Core]) -> None:
+    def __init__(self, sessions: Sessions[Content]) -> None:
         self._sessions = sessions
-        self._last: Session[Core] | None = None
-        self._used: list[Session[Core]] = []
+        self._last: Session[Content] | None = None
+        self._used: list[Session[Content]] = []
 
-    def get(self, stamp: StampLike) -> Session[Core]:
+    def get(self, stamp: StampLike) -> Session[Content]:
         """Return a session as Sessions.get does, and keep it from expiring until the call ends."""
         session = self._sessions.get(stamp)
         if session is not self._last:

@@ -94,8 +94,8 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         self._sessions.check_free()
         queue = await self._queue.open(queue_config)
         async with _closed_unless_done(queue):
-            core = self._session(request.config, file, queue)
-            session = self._sessions.create(core)
+            content = self._session(request.config, file, queue)
+            session = self._sessions.create(content)
         return _shown(session, file)
 
     async def DeleteSession(
@@ -130,8 +130,8 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> AsyncIterator[service_pb2.EvaluatePodResponse]:
         with self._sessions.call() as call:
             async with self._alone(call, request.stamp) as session:
-                judged = await session.core.runner.run(lambda: _evaluated(session, request))
-                state = await session.core.queue.state()
+                judged = await session.content.runner.run(lambda: _evaluated(session, request))
+                state = await session.content.queue.state()
             entry = next(
                 (entry for entry in state.entries if entry.pod.uid == request.pod.uid), None
             )
@@ -144,10 +144,10 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> AsyncIterator[service_pb2.GetStateResponse]:
         with self._sessions.call() as call:
             async with self._alone(call, request.stamp) as session:
-                state = await session.core.runner.run(
-                    lambda: evaluation.state_of(session.core, max(0, session.at_ns))
+                state = await session.content.runner.run(
+                    lambda: evaluation.state_of(session.content, max(0, session.at_ns))
                 )
-                state.queue.CopyFrom(await session.core.queue.state())
+                state.queue.CopyFrom(await session.content.queue.state())
             for part in split(service_pb2.GetStateResponse(state=state)):
                 yield part
 
@@ -157,8 +157,8 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         with self._sessions.call() as call:
             async with self._alone(call, request.stamp) as session:
                 info = checkpoint_info(SERVICE, session)
-                queue = await session.core.queue.checkpoint()
-                state = session_to_json(session.core, queue)
+                queue = await session.content.queue.checkpoint()
+                state = session_to_json(session.content, queue)
             for chunk in write_checkpoint(info, state):
                 yield chunk
 
@@ -168,10 +168,10 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         with self._sessions.call():
             self._sessions.check_free()
             saved = await read_checkpoint(SERVICE, request_iterator, self._sessions.limits)
-        core = await self._restored(saved.state)
-        async with _closed_unless_done(core.queue):
-            file = self._read(core.config)
-            session = restore_session(self._sessions, saved, core, core.object_count)
+        content = await self._restored(saved.state)
+        async with _closed_unless_done(content.queue):
+            file = self._read(content.config)
+            session = restore_session(self._sessions, saved, content, content.object_count)
         return _shown(session, file)
 
     async def _restored(self, plain: object) -> SchedulerSession:
@@ -181,9 +181,9 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         queue = await self._queue.restore(saved.queue)
         async with _closed_unless_done(queue):
             with reading_state(SERVICE):
-                core = self._session(saved.config, self._read(saved.config), queue)
-                fill(core, saved)
-                return core
+                content = self._session(saved.config, self._read(saved.config), queue)
+                fill(content, saved)
+                return content
 
     def _session(
         self,
@@ -219,7 +219,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         """Describe the metrics of the process; none where they are not counted."""
         if self._metrics is None:
             return ()
-        return self._metrics.collect(session.core.scheduler for session in self._sessions)
+        return self._metrics.collect(session.content.scheduler for session in self._sessions)
 
     def _read(self, config: scheduler_pb2.SchedulerConfig) -> SchedulerConfiguration:
         return read_configuration(config, self._registry)
@@ -232,7 +232,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         The window ends with the round whose outcomes complete `window_bytes`.
         """
         session = call.get(request.stamp)
-        under_way = session.core.under_way
+        under_way = session.content.under_way
         if under_way is not None and not session.is_repeated(request, under_way.request):
             await under_way.finish()
             session, under_way = call.get(request.stamp), None
@@ -253,25 +253,25 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         window_bytes: int,
     ) -> UnderWay[service_pb2.RunRoundResponse]:
         """Return the request as one under way. Raises a refusal."""
-        core = session.core
+        content = session.content
         session.check_time("round.time_ns", request.round.time_ns)
-        if core in self._busy:
+        if content in self._busy:
             raise BusyError("another request of the session is being carried out: wait for it")
         events = len(request.round.events)
-        self._sessions.make_room(session, core.object_count, events, events)
-        core.queue.traceparent = request.stamp.traceparent
+        self._sessions.make_room(session, content.object_count, events, events)
+        content.queue.traceparent = request.stamp.traceparent
         under_way = UnderWay[service_pb2.RunRoundResponse](
             request, lambda begun: _rounds(session, request, begun.answers, window_bytes)
         )
-        core.under_way, core.queue.stream.on_trouble = under_way, under_way.interrupt
+        content.under_way, content.queue.stream.on_trouble = under_way, under_way.interrupt
         return under_way
 
     async def _until_free(self, session: Session[SchedulerSession]) -> None:
         """Wait until the session carries out no request. Raises UnavailableError."""
-        core = session.core
-        while core.under_way is not None or core in self._busy:
-            if core.under_way is not None:
-                await core.under_way.finish()
+        content = session.content
+        while content.under_way is not None or content in self._busy:
+            if content.under_way is not None:
+                await content.under_way.finish()
             else:
                 await asyncio.sleep(_FREE_S)
 
@@ -282,11 +282,11 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         """Wait for the session that `stamp` names, and keep others out of it meanwhile."""
         await self._until_free(call.get(stamp))
         session = call.get(stamp)  # it may have been deleted meanwhile
-        self._busy.add(session.core)
+        self._busy.add(session.content)
         try:
             yield session
         finally:
-            self._busy.discard(session.core)
+            self._busy.discard(session.content)
 
     def _expired(self, session: Session[SchedulerSession]) -> None:
         task = asyncio.ensure_future(_end(session))
@@ -301,7 +301,7 @@ async def _rounds(
     window_bytes: int,
 ) -> AsyncIterator[None]:
     """Run a request's rounds and add to `answers`; yield where there is a further one."""
-    core = session.core
+    content = session.content
     answer = service_pb2.RunRoundResponse(sequence=request.stamp.sequence)
     answer_bytes = run_bytes = 0
 
@@ -309,7 +309,7 @@ async def _rounds(
         return run_bytes < window_bytes
 
     try:
-        async for outcomes in core.run(request.round, request.window, has_room):
+        async for outcomes in content.run(request.round, request.window, has_room):
             size = outcomes.ByteSize()
             count = len(answer.rounds)
             if count and (count == ROUNDS_PER_ANSWER or answer_bytes + size > PART_BYTES):
@@ -321,10 +321,10 @@ async def _rounds(
             answer_bytes += size
             run_bytes += size
         answers.append(answer)
-        session.advance(request, core.at_ns, answers)
+        session.advance(request, content.at_ns, answers)
     finally:
-        core.under_way = core.queue.stream.on_trouble = None
-        session.broken = core.broken
+        content.under_way = content.queue.stream.on_trouble = None
+        session.broken = content.broken
 
 
 @contextlib.asynccontextmanager
@@ -339,31 +339,31 @@ async def _closed_unless_done(queue: QueueClientSession) -> AsyncIterator[None]:
 
 async def _end(session: Session[SchedulerSession]) -> None:
     """Release what a session holds beside its memory: requests, extenders, its queue's session."""
-    if session.core.under_way is not None:
-        await session.core.under_way.cancel()
-    session.core.extenders.close()
-    await session.core.queue.close()
+    if session.content.under_way is not None:
+        await session.content.under_way.cancel()
+    session.content.extenders.close()
+    await session.content.queue.close()
 
 
 def _evaluated(
     session: Session[SchedulerSession], request: service_pb2.EvaluatePodRequest
 ) -> scheduler_pb2.Evaluation:
     uid = request.pod.uid or request.new_pod.metadata.uid
-    session.core.extenders.answers.begin(uid, request.attempt or 1)
-    return evaluation.evaluate_pod(session.core.scheduler, request, session.at_ns)
+    session.content.extenders.answers.begin(uid, request.attempt or 1)
+    return evaluation.evaluate_pod(session.content.scheduler, request, session.at_ns)
 
 
 def _shown(session: Session[SchedulerSession], file: SchedulerConfiguration) -> service_pb2.Session:
-    core = session.core
+    content = session.content
     return service_pb2.Session(
         session_id=session.name,
-        config=core.config,
+        config=content.config,
         warnings=file.warnings,
         version=package_version(),
         implementation=IMPLEMENTATION,
-        resumable=core.queue.resumable,
-        scheduler_names=core.scheduler.scheduler_names,
-        windows=not core.extenders.connected,
+        resumable=content.queue.resumable,
+        scheduler_names=content.scheduler.scheduler_names,
+        windows=not content.extenders.connected,
     )
 
 

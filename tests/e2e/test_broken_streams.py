@@ -458,8 +458,8 @@ def test_an_error_in_a_session_breaks_that_session_alone(
         async with rig() as made:
             stub = made.stub()
             name, other = await created(stub), await created(stub)
-            core = next(each.core for each in made.scheduler._sessions if each.name == name)
-            monkeypatch.setattr(core.scheduler, "decide", lambda *_: 1 // 0)
+            content = next(each.content for each in made.scheduler._sessions if each.name == name)
+            monkeypatch.setattr(content.scheduler, "decide", lambda *_: 1 // 0)
             for code, text in (
                 (grpc.StatusCode.INTERNAL, "an internal error"),
                 (grpc.StatusCode.FAILED_PRECONDITION, "create a new one"),

@@ -51,8 +51,8 @@ class ForgetfulClient:
     def apply(self, name: str, argument: Argument, at_ns: int) -> queue_pb2.OperationResult:
         """Forget, remember, and do the operation `name` of the contract."""
         session = self._servicer._sessions.get(self._stamp)
-        written = session_to_json(session.core)
-        session.core = session_from_plain(orjson.loads(written), QueueMetrics())
+        written = session_to_json(session.content)
+        session.content = session_from_plain(orjson.loads(written), QueueMetrics())
         self._stamp.sequence += 1
         operations = [operation(name, argument, at_ns)]
         answer = self._servicer.apply(pb.ApplyRequest(stamp=self._stamp, operations=operations))

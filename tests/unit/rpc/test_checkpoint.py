@@ -115,7 +115,7 @@ def test_a_restored_session_is_a_new_one_whose_sequence_starts_again() -> None:
     saved.sequence, saved.at_ns = 7, 5
     read = Checkpoint(checkpoint_info("queue", saved), None, 100)
     made = [restore_session(sessions, read, core, objects=3) for core in ("one", "two")]
-    assert [(each.sequence, each.at_ns, each.core) for each in made] == [
+    assert [(each.sequence, each.at_ns, each.content) for each in made] == [
         (0, 5, "one"),
         (0, 5, "two"),
     ]

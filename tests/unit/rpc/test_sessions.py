@@ -43,7 +43,7 @@ def request(sequence: int | None, *, heads: int = 0, traceparent: str = "") -> p
 @pytest.fixture(name="session")
 def after_request_7() -> Session[str]:
     """Return a session whose last request was the seventh."""
-    session = Session(name="s", core="core", sequence=6)
+    session = Session(name="s", content="core", sequence=6)
     session.advance(request(7, heads=1), 5, "answer")
     return session
 
@@ -87,7 +87,7 @@ def test_any_other_number_is_refused(session: Session[str], sequence: int) -> No
 @pytest.mark.parametrize("made", [0, 7])
 def test_a_number_is_required(session: Session[str], made: int) -> None:
     """Of the first request, too."""
-    wanted = session if made else Session(name="s", core="core")
+    wanted = session if made else Session(name="s", content="core")
     with pytest.raises(FieldError, match=f"{made + 1} comes next") as error:
         wanted.repeated(request(None))
     assert error.value.field == "stamp.sequence"
@@ -95,7 +95,7 @@ def test_a_number_is_required(session: Session[str], made: int) -> None:
 
 def test_a_new_session_has_no_answer_to_repeat() -> None:
     """Its first request has the number 1; one of 0 was never sent."""
-    new = Session(name="s", core="core")
+    new = Session(name="s", content="core")
     assert new.repeated(request(1)) is None
     with pytest.raises(SequenceMismatchError):
         new.repeated(request(0))
@@ -142,7 +142,7 @@ def test_every_refusal_has_a_reason_of_the_contract() -> None:
 
 def carried_out(count: int, *, acknowledged: int, limits: Limits) -> Session[str]:
     """Return a session after so many requests, of which a few were acknowledged."""
-    session = Session(name="s", core="core", limits=limits)
+    session = Session(name="s", content="core", limits=limits)
     for sequence in range(1, count + 1):
         made = request(sequence, heads=sequence)
         made.stamp.acknowledged = acknowledged
