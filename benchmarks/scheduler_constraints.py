@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from benchmarks.scheduler_core import ROUNDS, timed
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Container, Pod, PodSpec
 from services.kube.selector import (
@@ -135,7 +135,7 @@ def preempting(nodes: int, wanting: PodSpec) -> float:
     """Find victims for pods with constraints on full nodes of ten pods of lower priority."""
     scheduler = scheduler_of(nodes, [plain(3200) for _ in range(APPS)])
     pods = ((wanting, {"app": "new"}) for _ in range(10))
-    return timed(scheduler, pods, Refused)
+    return timed(scheduler, pods, Unschedulable)
 
 
 def preemptors() -> Iterator[tuple[str, PodSpec]]:

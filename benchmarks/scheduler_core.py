@@ -13,7 +13,7 @@ from statistics import median
 from time import perf_counter_ns
 
 from services.cel.selectors import DeviceSelectors
-from services.framework.runtime.diagnosis import Refused
+from services.framework.runtime.diagnosis import Unschedulable
 from services.kube.devices import (
     ClaimSpec,
     Device,
@@ -108,7 +108,7 @@ def helpless_pods() -> float:
     """Refuse pods that fit nowhere among pods of their own priority, on 100 full nodes."""
     scheduler = scheduler_of(100, 20, spec_of(1600))
     spec = spec_of(2000)
-    return timed(scheduler, iter([(spec, EMPTY)] * ROUNDS), Refused)
+    return timed(scheduler, iter([(spec, EMPTY)] * ROUNDS), Unschedulable)
 
 
 def waiting_pods() -> float:
@@ -122,14 +122,14 @@ def waiting_pods() -> float:
 
     specs = [spec_of(2000 + 50 * number) for number in range(30)]
     pods = ((specs[number % 30], EMPTY) for number in range(ROUNDS))
-    return timed(scheduler, pods, Refused, happen)
+    return timed(scheduler, pods, Unschedulable, happen)
 
 
 def preempting_pods() -> float:
     """Find victims on 1,000 full nodes with ten pods of lower priority each."""
     scheduler = scheduler_of(1000, 10, spec_of(3200))
     spec = spec_of(6000, priority=10)
-    return timed(scheduler, iter([(spec, EMPTY)] * ROUNDS), Refused)
+    return timed(scheduler, iter([(spec, EMPTY)] * ROUNDS), Unschedulable)
 
 
 def _gpu_scheduler() -> Scheduler:
