@@ -109,17 +109,17 @@ def roomy(cpu_milli: int = 1000, **more: int) -> Node:
     return Node(name="n", allocatable={"cpu": cpu_milli, "pods": 10, **more})
 
 
-@pytest.mark.parametrize("plugin", sorted({each.plugin for each in IN_TREE}))
+@pytest.mark.parametrize("plugin", sorted({registration.plugin for registration in IN_TREE}))
 def test_every_hint_returns_queue_without_an_object(plugin: str) -> None:
     """An event without its objects is what upstream takes for a hint's error, which queues.
 
     DefaultPreemption alone never decides.
     """
     pod = waiting(PodSpec())
-    for each in IN_TREE:
-        if each.plugin == plugin and each.hint is not None:
-            asked = each.hint(pod, ObjectEvent(event=each.event))
-            assert asked is (plugin != "DefaultPreemption"), each.event.label
+    for registration in IN_TREE:
+        if registration.plugin == plugin and registration.hint is not None:
+            asked = registration.hint(pod, ObjectEvent(event=registration.event))
+            assert asked is (plugin != "DefaultPreemption"), registration.event.label
 
 
 def test_room_is_looked_for_on_the_empty_node() -> None:
@@ -304,18 +304,18 @@ def test_a_pod_without_constraints_of_its_own_has_its_profiles() -> None:
     pod, web, plain = waiting(PodSpec()), assigned(app="web"), assigned(app="db")
     told = pod._replace(spread_selector=WEB)
     far = assigned(app="web", namespace="other")
-    for each, other, queued in (
+    for pending, other, queued in (
         (pod, plain, True),
         (pod, far, False),
         (told, plain, False),
         (told, web, True),
     ):
-        said = says("PodTopologySpread", "AssignedPodAdd", each, new=other, profiles=profiles)
+        said = says("PodTopologySpread", "AssignedPodAdd", pending, new=other, profiles=profiles)
         assert said is queued
     zoned, bare = Node(name="n", labels={LABEL_ZONE: "a"}), Node(name="n")
-    for each in (pod, told):
-        assert says("PodTopologySpread", "NodeAdd", each, new=zoned, profiles=profiles)
-        assert not says("PodTopologySpread", "NodeAdd", each, new=bare, profiles=profiles)
+    for pending in (pod, told):
+        assert says("PodTopologySpread", "NodeAdd", pending, new=zoned, profiles=profiles)
+        assert not says("PodTopologySpread", "NodeAdd", pending, new=bare, profiles=profiles)
 
 
 def test_upstreams_own_default_constraints_forbid_nothing() -> None:

@@ -181,8 +181,8 @@ def test_backoff_q_is_popped_from_once_active_q_is_empty() -> None:
     queue = queue_of(*(make_queued_pod(name, priority=ord(name)) for name in "abc"))
     popped = [pop(queue) for _ in range(3)]
     queue.move_all(ObjectEvent.of("NodeAdd"), now_ns=0)
-    for each in popped:
-        queue.add_unschedulable(each.id, now_ns=0, failure=FIT)
+    for pod in popped:
+        queue.add_unschedulable(pod.id, now_ns=0, failure=FIT)
     queue.add(make_queued_pod("new"), now_ns=0)
     assert names(queue.heads(9)) == ["new", "c", "b", "a"]
     assert [pop(queue).pod.name for _ in range(4)] == ["new", "c", "b", "a"]
@@ -305,7 +305,7 @@ def test_an_expired_lease_returns_the_pod_to_its_former_place() -> None:
     again = queue.pop(now_ns=seconds(10), owner="two")
     assert isinstance(again, InFlightPod)
     assert (again.pod.name, again.attempts, again.timestamp_ns) == ("a", 1, 0)
-    assert [each.owner for each in queue.in_flight.values()] == ["two", "two"]
+    assert [in_flight.owner for in_flight in queue.in_flight.values()] == ["two", "two"]
 
 
 def test_pops_of_a_disconnected_owner_are_undone_in_order() -> None:

@@ -83,7 +83,7 @@ class Harness:
         request = session_pb2.GetStateRequest(stamp=self.stamp())
 
         async def parts() -> list[pb.GetStateResponse]:
-            return [each async for each in self.servicer.GetState(request, CONTEXT)]
+            return [part async for part in self.servicer.GetState(request, CONTEXT)]
 
         return merged(asyncio.run(parts()), pb.GetStateResponse()).state
 
@@ -223,9 +223,9 @@ def test_pods_that_fail_one_after_the_other_are_one_operation() -> None:
     assert (answer.applied, list(answer.results)) == (4, [])
     assert [(head.pop.uid, head.pop.cycle) for head in answer.heads] == [("uid-c", 3)]
     rows = [
-        (each.pod.name, each.attempts, each.queued_time_ns, list(each.unschedulable_plugins))
-        for each in harness.state().entries
-        if each.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE
+        (entry.pod.name, entry.attempts, entry.queued_time_ns, list(entry.unschedulable_plugins))
+        for entry in harness.state().entries
+        if entry.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE
     ]
     assert rows == [
         ("a", 1, seconds(1), ["NodeAffinity", "NodeResourcesFit"]),
@@ -250,7 +250,7 @@ def test_a_move_keeps_the_time_of_the_failure_and_a_watch_shows_when_the_backoff
         return await anext(harness.servicer.WatchPending(request, CONTEXT))
 
     views = asyncio.run(watched()).sub_queues
-    assert [list(each.heads) for each in views if each.count] == [[entry]]
+    assert [list(view.heads) for view in views if view.count] == [[entry]]
 
 
 def test_a_pod_that_is_not_next_ends_the_operation_with_the_number_applied() -> None:
@@ -332,7 +332,9 @@ def test_a_move_may_spare_some(move: queue_pb2.Move, left: list[str]) -> None:
     move.event.label = "NodeAdd"
     harness.send(queue_pb2.Operation(move=move))
     parked = queue_pb2.SUB_QUEUE_UNSCHEDULABLE
-    assert [each.pod.name for each in harness.state().entries if each.sub_queue == parked] == left
+    assert [
+        entry.pod.name for entry in harness.state().entries if entry.sub_queue == parked
+    ] == left
 
 
 def test_the_last_number_with_another_request_is_refused() -> None:
@@ -350,7 +352,7 @@ def test_the_last_number_with_another_request_is_refused() -> None:
         assert error.value.metadata == {"expected_sequence": "2"}
     again = pb.ApplyRequest(stamp=stamp, operations=[add("a")], heads=1)
     assert harness.servicer.apply(again) == first
-    assert [each.pod.name for each in harness.state().entries] == ["a"]
+    assert [entry.pod.name for entry in harness.state().entries] == ["a"]
 
 
 UNKNOWN_LABELS = ("NodAdd", "Nodes", "AssignedPodsUpdate", "foos.exampleAdd")
@@ -708,6 +710,8 @@ def test_without_hints_node_add_registers_for_node_label_changes_too() -> None:
     plain = config_from_message(queue_pb2.QueueConfig(rules="v1.34", queueing_hints=False))
     change = event_of("NodeLabelChange")
     for registered, wanted in ((hinted, False), (plain.registrations, True)):
-        fits = [each for each in registered if each.plugin == "NodeResourcesFit"]
-        assert any(each.event.covers(change) for each in fits) is wanted
-        assert any(each.hint for each in fits) is not wanted
+        fits = [
+            registration for registration in registered if registration.plugin == "NodeResourcesFit"
+        ]
+        assert any(registration.event.covers(change) for registration in fits) is wanted
+        assert any(registration.hint for registration in fits) is not wanted

@@ -84,17 +84,17 @@ def _follow(steps: list[tuple[str, int, int]]) -> None:
                 assert (found is None) == (model.pop(name, None) is None)
             case "pop":
                 popped = heap.pop()
-                expected = min(model, key=lambda each: model[each], default=None)
+                expected = min(model, key=lambda uid: model[uid], default=None)
                 assert (popped.pod.name if popped else None) == expected
                 model.pop(expected or "", None)
             case "peek":
                 peeked = heap.peek()
-                expected = min(model, key=lambda each: model[each], default=None)
+                expected = min(model, key=lambda uid: model[uid], default=None)
                 assert (peeked.pod.name if peeked else None) == expected
             case "pod_infos":
-                assert names(heap.pod_infos()) == sorted(model, key=lambda each: model[each])
+                assert names(heap.pod_infos()) == sorted(model, key=lambda uid: model[uid])
             case "first":
-                ordered = sorted(model, key=lambda each: model[each])
+                ordered = sorted(model, key=lambda uid: model[uid])
                 assert names(heap.first(number)) == ordered[:number]
         assert len(heap) == len(model)
 
@@ -158,9 +158,11 @@ def test_orders_as_bytes_stand_as_their_parts_do(
         parts.append((0 if sort_key else -priority, sort_key, at_ns, sequence))
     a, b = pod_infos
     assert (pop_order(a) < pop_order(b)) == (parts[0] < parts[1])
-    ranked = [ranked_expiry_order(each, end) for each, end in zip(pod_infos, ends, strict=True)]
+    ranked = [
+        ranked_expiry_order(pod_info, end) for pod_info, end in zip(pod_infos, ends, strict=True)
+    ]
     assert (ranked[0] < ranked[1]) == ((ends[0], *parts[0]) < (ends[1], *parts[1]))
-    plain = [expiry_order(each, end) for each, end in zip(pod_infos, ends, strict=True)]
+    plain = [expiry_order(pod_info, end) for pod_info, end in zip(pod_infos, ends, strict=True)]
     assert (plain[0] < plain[1]) == ((ends[0], one[3]) < (ends[1], other[3]))
 
 

@@ -76,26 +76,26 @@ def pod(
     return replace(made, spec=spec, labels={**own, **(labels or {})})
 
 
-def placed(snapshot: Snapshot, each: Pod, node: str) -> Pod:
+def placed(snapshot: Snapshot, pod: Pod, node: str) -> Pod:
     """Put a pod on a node, and return it."""
-    on_node = replace(each, node_name=node)
+    on_node = replace(pod, node_name=node)
     snapshot.set_pod(on_node)
     return on_node
 
 
-def by_name(each: NodeVerdicts) -> dict[str, str]:
+def by_name(verdicts: NodeVerdicts) -> dict[str, str]:
     """Return the first reason of each node that does not fit."""
-    return {name: status.reasons[0] for name, status in each.refusals.items()}
+    return {name: status.reasons[0] for name, status in verdicts.refusals.items()}
 
 
-def scores(each: NodeVerdicts, plugin: str) -> dict[str, int]:
+def scores(verdicts: NodeVerdicts, plugin: str) -> dict[str, int]:
     """Return a plugin's normalised scores."""
-    return {name: score.normalized for name, score in each.scores[plugin].items()}
+    return {name: score.normalized for name, score in verdicts.scores[plugin].items()}
 
 
-def judged(snapshot: Snapshot, each: Pod, args: Mapping[str, object] | None = None) -> NodeVerdicts:
+def judged(snapshot: Snapshot, pod: Pod, args: Mapping[str, object] | None = None) -> NodeVerdicts:
     """Return every verdict about a pod under the default profile with these arguments."""
-    return evaluate(Framework(snapshot, replace(DEFAULT_PROFILE, args=args or {})), each)
+    return evaluate(Framework(snapshot, replace(DEFAULT_PROFILE, args=args or {})), pod)
 
 
 def rule(

@@ -97,7 +97,7 @@ class ResourceDryRun:
 
     def remove(self, pod: Pod) -> None:
         """Take a pod off the node."""
-        self.held = [each for each in self.held if each.uid != pod.uid]
+        self.held = [other for other in self.held if other.uid != pod.uid]
 
     def add(self, pod: Pod) -> None:
         """Put a pod on the node."""
@@ -115,7 +115,7 @@ def shortages(allocatable: Mapping[str, int], held: Sequence[Pod], pod: Pod) -> 
     """Say what `pod` lacks on a node that holds `held`; a request of zero is never short."""
     reasons = ["Too many pods"] if len(held) + 1 > allocatable.get("pods", 110) else []
     for name, wanted in pod_requests(pod.spec).items():
-        used = sum(pod_requests(each.spec).get(name, 0) for each in held)
+        used = sum(pod_requests(other.spec).get(name, 0) for other in held)
         if wanted and wanted > allocatable.get(name, 0) - used:
             reasons.append(f"Insufficient {name}")
     return reasons

@@ -328,7 +328,7 @@ def test_a_score_plugin_that_fails_ends_the_cycle_by_its_name() -> None:
     snapshot.set_node(roomy("c"))
     found = evaluate(framework, make_pod().obj())
     assert found.error == ""
-    assert {each.raw for each in found.scores["Moody"].values()} == {7}
+    assert {score.raw for score in found.scores["Moody"].values()} == {7}
 
 
 class ByName(QueueSortPlugin):
@@ -343,7 +343,7 @@ class ByName(QueueSortPlugin):
 
 def test_a_queue_sort_plugin_computes_the_keys_sent_to_the_queue() -> None:
     """In the operations that add a pod or change it."""
-    plugins = tuple(each for each in DEFAULT_PROFILE.plugins if each.name != "PrioritySort")
+    plugins = tuple(plugin for plugin in DEFAULT_PROFILE.plugins if plugin.name != "PrioritySort")
     profile = Profile(plugins=(*plugins, PluginSetting(name="ByName")))
     options = SchedulerOptions(
         rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"], profiles=(profile,)

@@ -129,7 +129,9 @@ def test_round_robin_takes_the_best_nodes_in_turn_zone_by_zone() -> None:
     choice = RoundRobinChoice()
     cycles = ProfileCycles(Framework(snapshot), choice)
     pod, named = make_pod().obj(), make_pod().node("a2").obj()
-    taken = [node_of(cycles.schedule_pod(each, 1)) for each in (pod, pod, named, pod, pod)]
+    taken = [
+        node_of(cycles.schedule_pod(attempted, 1)) for attempted in (pod, pod, named, pod, pod)
+    ]
     assert taken == ["a1", "b1", "a2", "a2", "a1"]
     assert choice.last_node_index == 4
 

@@ -73,8 +73,8 @@ def test_a_node_without_a_required_feature_is_refused_since_v1_36(
 ) -> None:
     """No deletion of pods can help."""
     snapshot = Snapshot()
-    for each in (node("none", "Other"), node("whole", "Other", RESTART_ALL_CONTAINERS)):
-        snapshot.set_node(each)
+    for made in (node("none", "Other"), node("whole", "Other", RESTART_ALL_CONTAINERS)):
+        snapshot.set_node(made)
     of_version = RULES[rules]
     framework = Framework(snapshot, of_version.profile, {**SERVED, **of_version.plugins})
     evaluation = evaluate(framework, restarting())

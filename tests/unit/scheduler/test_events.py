@@ -202,7 +202,7 @@ def test_each_change_of_an_assigned_pod_is_an_event_in_v1_34() -> None:
     )
     names = ("default-scheduler",)
     effects = on_pod(before, after, handlers=NEW, scheduler_names=names)
-    assert [each.event for each in effects.operations if isinstance(each, Move)] == [
+    assert [operation.event for operation in effects.operations if isinstance(operation, Move)] == [
         EventLabel.ASSIGNED_POD_LABEL_CHANGE,
         EventLabel.ASSIGNED_POD_SCALE_DOWN,
         EventLabel.ASSIGNED_POD_GATES_ELIMINATED,
@@ -212,7 +212,7 @@ def test_each_change_of_an_assigned_pod_is_an_event_in_v1_34() -> None:
     same = on_pod(
         ungated, replace(ungated, resource_version="2"), handlers=NEW, scheduler_names=names
     )
-    assert [each.event for each in same.operations if isinstance(each, Move)] == [
+    assert [operation.event for operation in same.operations if isinstance(operation, Move)] == [
         EventLabel.ASSIGNED_POD_UPDATE
     ]
     started = replace(before, start_time_ns=5, spec=spec)
@@ -250,7 +250,7 @@ def test_all_of_a_nodes_changes_are_reported_in_v1_34_and_the_first_in_v1_20() -
     before, after = (builder.obj() for builder in changed_node())
     after = replace(after, annotations={"a": "b"})
     new = on_node_updated(before, after, handlers=NEW)
-    assert [each.label for each in new if isinstance(each, Move)] == [
+    assert [operation.label for operation in new if isinstance(operation, Move)] == [
         "NodeTaintChange",
         "NodeAllocatableChange",
         "NodeLabelChange",
@@ -259,7 +259,9 @@ def test_all_of_a_nodes_changes_are_reported_in_v1_34_and_the_first_in_v1_20() -
         "NodeAnnotationChange",
     ]
     old = on_node_updated(before, after, handlers=OLD)
-    assert [each.label for each in old if isinstance(each, Move)] == ["NodeSpecUnschedulableChange"]
+    assert [operation.label for operation in old if isinstance(operation, Move)] == [
+        "NodeSpecUnschedulableChange"
+    ]
 
 
 @BOTH

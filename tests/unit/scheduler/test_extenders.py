@@ -314,7 +314,7 @@ def test_an_extender_narrows_a_preemption() -> None:
         (args,) = case.served.asked("preempt")
     assert verdict.nomination is not None
     assert verdict.nomination.node == "b"
-    assert [each.name for each in verdict.nomination.victims] == ["low-b"]
+    assert [victim.name for victim in verdict.nomination.victims] == ["low-b"]
     assert args["NodeNameToVictims"] is None
     assert args["NodeNameToMetaVictims"]["a"] == {
         "Pods": [{"UID": "uid-default-low-a"}],
@@ -330,10 +330,10 @@ def test_violations_are_those_that_an_extender_states() -> None:
         return {
             "NodeNameToMetaVictims": {
                 name: {
-                    "Pods": [{"UID": pod["metadata"]["uid"]} for pod in each["Pods"]],
+                    "Pods": [{"UID": pod["metadata"]["uid"]} for pod in item["Pods"]],
                     "NumPDBViolations": 0 if name == "c" else 1,
                 }
-                for name, each in asked.items()
+                for name, item in asked.items()
             }
         }
 

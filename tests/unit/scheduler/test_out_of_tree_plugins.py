@@ -334,11 +334,11 @@ def test_the_examples_filter_and_score(monkeypatch: pytest.MonkeyPatch) -> None:
     text = text.partition("\n")[2]
     scheduler = scheduler_of(text, *EXAMPLE_PLUGINS)
     first = [decide(scheduler, f"web-{i}", app="web").verdict for i in range(3)]
-    assert [isinstance(each, Binding) for each in first] == [True, True, False]
+    assert [isinstance(verdict, Binding) for verdict in first] == [True, True, False]
     assert isinstance(first[2], Unschedulable)
     assert first[2].reasons == (("node(s) had a pod of app=web already", 2),)
     others = [decide(scheduler, f"db-{i}").verdict for i in range(3)]
-    assert [isinstance(each, Binding) for each in others] == [True, True, False]
+    assert [isinstance(verdict, Binding) for verdict in others] == [True, True, False]
     assert isinstance(others[2], Unschedulable)
     assert others[2].reasons == (("node(s) had 2 pods already", 2),)
     assert others[2].plugins == ("PodDensity",)

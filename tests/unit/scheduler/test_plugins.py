@@ -22,8 +22,8 @@ def verdicts(pod: Pod, *nodes: Node, assigned: tuple[Pod, ...] = ()) -> NodeVerd
     snapshot = Snapshot()
     for node in nodes:
         snapshot.set_node(node)
-    for each in assigned:
-        snapshot.set_pod(each)
+    for other in assigned:
+        snapshot.set_pod(other)
     return evaluate(Framework(snapshot), pod)
 
 

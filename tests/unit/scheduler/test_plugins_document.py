@@ -170,6 +170,6 @@ def test_the_members_that_the_document_lists_exist() -> None:
         rows = re.search(rf"^\| `{name}` \|.*\n\|.*\n((?:\|.*\n)+)", DOCUMENT, re.MULTILINE)
         assert rows is not None, name
         cells = [row.split(" | ")[0] for row in rows[1].splitlines()]
-        members = [each for cell in cells for each in re.findall(r"`(\w+)(?:\(.*?\))?`", cell)]
+        members = [member for cell in cells for member in re.findall(r"`(\w+)(?:\(.*?\))?`", cell)]
         assert len(members) >= 6
-        assert [each for each in members if not hasattr(owner, each)] == []
+        assert [member for member in members if not hasattr(owner, member)] == []

@@ -61,7 +61,7 @@ def cluster(
     return Cluster(
         pod=pod if isinstance(pod, Pod) else pod.obj(),
         allocatable={node: {"cpu": cpu, "pods": 110} for node in nodes},
-        assigned=[each.obj() for each in assigned],
+        assigned=[pod.obj() for pod in assigned],
     )
 
 
@@ -319,7 +319,9 @@ def test_the_last_tie_is_the_callers_in_v1_34_and_the_first_nodes_in_v1_16() -> 
         for rules in (V1_34, V1_16)
     ]
     picked = [
-        (each.node, each.ties, each.decided_by) for each in found if isinstance(each, Nomination)
+        (outcome.node, outcome.ties, outcome.decided_by)
+        for outcome in found
+        if isinstance(outcome, Nomination)
     ]
     tie = DecidedBy.TIE
     assert picked == [("n2", ("n1", "n2"), tie), ("n1", ("n1", "n2"), tie)]
@@ -376,7 +378,7 @@ def test_a_limited_search_begins_at_its_offset_and_stops_when_it_has_enough() ->
     found = limited.evaluate(
         where.pod, where, tie_break=lambda nodes: nodes[3 % len(nodes)], now_ns=NOW_NS
     )
-    assert [each.candidate.node for each in found.candidates] == ["n3", "n4"]
+    assert [candidate.candidate.node for candidate in found.candidates] == ["n3", "n4"]
 
 
 def test_a_limited_search_continues_until_one_candidate_violates_no_budget() -> None:
@@ -389,7 +391,7 @@ def test_a_limited_search_continues_until_one_candidate_violates_no_budget() -> 
     where.all_budgets = [make_budget().match_labels(app="a").allowed(0).obj()]
     limited = DefaultPreemption(rules=V1_34, sampling=CandidateSampling(percentage=0, absolute=2))
     found = limited.evaluate(where.pod, where, tie_break=first, now_ns=NOW_NS)
-    assert [each.candidate.node for each in found.candidates] == ["n3", "n0", "n1"]
+    assert [candidate.candidate.node for candidate in found.candidates] == ["n3", "n0", "n1"]
 
 
 def test_extenders_narrow_the_candidates() -> None:
@@ -399,7 +401,7 @@ def test_extenders_narrow_the_candidates() -> None:
     )
 
     def only_n1(_: Pod, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        return tuple(each for each in candidates if each.node == "n1")
+        return tuple(candidate for candidate in candidates if candidate.node == "n1")
 
     outcome = DefaultPreemption(rules=V1_34, narrow=only_n1).post_filter(
         where.pod, where, tie_break=first, now_ns=NOW_NS

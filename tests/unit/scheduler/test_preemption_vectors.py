@@ -47,7 +47,7 @@ def _plain(scenario: Json) -> bool:
     pods = [*scenario["pods"], *scenario.get("nominated", []), scenario["pending"]]
     return all(
         pod["spec"].keys() <= PLAIN_SPEC
-        and not any("ports" in each for each in pod["spec"]["containers"])
+        and not any("ports" in container for container in pod["spec"]["containers"])
         and not pod.get("status", {}).keys() & {"containerStatuses", "resize"}
         for pod in pods
     )
@@ -86,7 +86,7 @@ def _cluster(vector: Json) -> Cluster:
         assigned=pods,
         nominated=[_pod(raw) for raw in scenario.get("nominated", [])],
         all_budgets=[_budget(raw) for raw in scenario.get("pdbs", [])],
-        codes={node: labels[each["code"]] for node, each in refused.items()},
+        codes={node: labels[item["code"]] for node, item in refused.items()},
     )
 
 
@@ -124,40 +124,44 @@ def test_the_preemptor_agrees_with_upstreams_vectors(vector: Json) -> None:
     assert sorted(found.potential_nodes) == sorted(expected["potentialNodes"])
     unknown_starts = expected.get("nilStartTime", [])
     assert {
-        each.candidate.node: (
-            [victim.key for victim in each.candidate.victims],
-            each.candidate.violations,
-            each.criteria is not None
+        candidate.candidate.node: (
+            [victim.key for victim in candidate.candidate.victims],
+            candidate.candidate.violations,
+            candidate.criteria is not None
             and (
-                each.criteria.highest_priority,
-                each.criteria.sum_priorities,
-                each.criteria.num_victims,
+                candidate.criteria.highest_priority,
+                candidate.criteria.sum_priorities,
+                candidate.criteria.num_victims,
             ),
         )
-        for each in found.candidates
+        for candidate in found.candidates
     } == {
         node: (
-            each["victims"],
-            each["numPDBViolations"],
+            item["victims"],
+            item["numPDBViolations"],
             (
-                each["criteria"]["highestPriority"],
-                each["criteria"]["sumPriorities"],
-                each["criteria"]["numVictims"],
+                item["criteria"]["highestPriority"],
+                item["criteria"]["sumPriorities"],
+                item["criteria"]["numVictims"],
             ),
         )
-        for node, each in expected["candidates"].items()
+        for node, item in expected["candidates"].items()
     }
-    for each in found.candidates:
-        node = each.candidate.node
-        if node not in unknown_starts and each.criteria is not None:
+    for judged in found.candidates:
+        node = judged.candidate.node
+        if node not in unknown_starts and judged.criteria is not None:
             start = expected["candidates"][node]["criteria"]["earliestStartOfHighest"]
-            assert each.criteria.earliest_start_ns == _ns(start)
+            assert judged.criteria.earliest_start_ns == _ns(start)
     assert {
-        each.node: (each.refusal.plugin, each.refusal.code.label, sorted(each.refusal.reasons))
-        for each in found.non_candidates
+        candidate.node: (
+            candidate.refusal.plugin,
+            candidate.refusal.code.label,
+            sorted(candidate.refusal.reasons),
+        )
+        for candidate in found.non_candidates
     } == {
-        node: (each["plugin"], each["code"], sorted(each["reasons"]))
-        for node, each in expected["nonCandidates"].items()
+        node: (item["plugin"], item["code"], sorted(item["reasons"]))
+        for node, item in expected["nonCandidates"].items()
     }
 
 

@@ -60,9 +60,9 @@ def says(plugin: str, registrations: tuple[Registration, ...], scheduler: str) -
     pod = QueuedPod(uid="u", namespace="default", name="p", spec=spec)
     event = ObjectEvent.of("NodeAdd", None, make_node("n").obj())
     (hint,) = [
-        each.hint
-        for each in registrations
-        if each.plugin == plugin and each.event == event.event and each.hint
+        registration.hint
+        for registration in registrations
+        if registration.plugin == plugin and registration.event == event.event and registration.hint
     ]
     return hint(pod, event)
 
@@ -77,7 +77,7 @@ def test_hints_go_by_the_arguments_of_the_pods_profile() -> None:
 
 def test_only_a_queue_with_hints_receives_profiles() -> None:
     """And only of those that add anything; the older modes would refuse it."""
-    assert [each.scheduler_name for each in asked().profiles] == ["picky"]
+    assert [profile.scheduler_name for profile in asked().profiles] == ["picky"]
     assert not asked("v1.20").profiles
 
 

@@ -119,12 +119,12 @@ def bindings(scheduler: Scheduler, pods: int) -> list[Binding]:
 def test_the_next_pod_begins_where_the_last_one_stopped() -> None:
     """100 of 250 nodes are enough; a node that does not fit is looked at and not counted."""
     found = bindings(scheduler_of(250, sampling=40), 3)
-    assert [(each.evaluated, each.feasible) for each in found] == [
+    assert [(verdict.evaluated, verdict.feasible) for verdict in found] == [
         (101, 100),
         (100, 100),
         (101, 100),
     ]
-    places = [int(each.node_name[1:]) for each in found]
+    places = [int(verdict.node_name[1:]) for verdict in found]
     assert 1 <= places[0] <= 100
     assert 101 <= places[1] <= 200
     assert places[2] >= 201 or places[2] <= 51
@@ -134,7 +134,7 @@ def test_a_nominated_node_that_pre_filter_leaves_out_counts_as_looked_at() -> No
     """The next search begins one node further on."""
     scheduler = scheduler_of(250, sampling=40)
     named = [requirement("metadata.name", "In", f"n{number:03}") for number in range(100, 220)]
-    terms = [NodeSelectorTerm(match_fields=(each,)) for each in named]
+    terms = [NodeSelectorTerm(match_fields=(requirement,)) for requirement in named]
     pod = make_pod("p").req(cpu="2").required_terms(*terms).nominated("n000").obj()
     scheduler.put_pod(pod)
     head = Head(pop=PopId(pod.uid, 1), attempts=1, first_enqueued_ns=0, queued_ns=0)
@@ -147,7 +147,7 @@ def test_a_nominated_node_that_pre_filter_leaves_out_counts_as_looked_at() -> No
 def test_the_smallest_name_among_the_examined_nodes_wins() -> None:
     """The first 100 that fit, then the next, then from the beginning again."""
     found = bindings(scheduler_of(250, sampling=40, by_name=True), 3)
-    assert [each.node_name for each in found] == ["n001", "n101", "n002"]
+    assert [verdict.node_name for verdict in found] == ["n001", "n101", "n002"]
 
 
 def test_all_nodes_are_filtered_unless_sampling_is_configured() -> None:
@@ -168,7 +168,7 @@ def test_a_retracted_attempt_starts_at_the_same_node_again() -> None:
     first, second = decisions(scheduler, 2)
     scheduler.undo([first, second])
     again = bindings(scheduler, 2)
-    assert [each.node_name for each in again] == [
+    assert [verdict.node_name for verdict in again] == [
         decision.verdict.node_name
         for decision in (first, second)
         if isinstance(decision.verdict, Binding)

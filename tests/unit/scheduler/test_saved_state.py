@@ -72,8 +72,8 @@ def claiming() -> tuple[Snapshot, PersistentVolumeClaim]:
     late = StorageClass(
         name="late", provisioner="p", binding_mode=BindingMode.WAIT_FOR_FIRST_CONSUMER
     )
-    for each in (late, claim):
-        snapshot.catalog.put(each)
+    for obj in (late, claim):
+        snapshot.catalog.put(obj)
     return snapshot, claim
 
 

@@ -109,7 +109,7 @@ def first_round() -> scheduler_pb2.Round:
 
 def bound(outcomes: scheduler_pb2.RoundOutcomes) -> list[tuple[str, str]]:
     """Return pods' UIDs with their nodes."""
-    return [(each.pop.uid, each.bind.node_name) for each in outcomes.outcomes]
+    return [(outcome.pop.uid, outcome.bind.node_name) for outcome in outcomes.outcomes]
 
 
 @pytest.mark.parametrize("seconds", [0.0, 20.0])
@@ -129,7 +129,7 @@ def test_slow_extenders_end_a_message_and_change_no_decision(
         return answers
 
     answers = asyncio.run(all_messages())
-    assert [each for answer in answers for each in bound(answer)] == [
+    assert [pair for answer in answers for pair in bound(answer)] == [
         (f"uid-default-p{index}", "a") for index in range(PODS)
     ]
     assert len(answers) == (PODS if seconds == 0 else 1)
@@ -241,11 +241,11 @@ def test_refusals_that_the_queue_did_not_accept_are_decided_again() -> None:
     round_.events.insert(0, scheduler_pb2.Event(time_ns=1))
     round_.events[0].add.node.CopyFrom(small)
     outcomes = asyncio.run(told(session, round_))
-    committed = [each.refusals for each in outcomes.outcomes]
-    uids = [uid for each in committed for uid in each.uids]
-    assert [(each.first_cycle, len(each.uids)) for each in committed] == [(1, 1), (2, PODS - 1)]
-    assert uids == [each.add.pod.metadata.uid for each in round_.events[1:]]
-    assert [len(each.verdicts) for each in committed] == [1, 1]
+    committed = [outcome.refusals for outcome in outcomes.outcomes]
+    uids = [uid for run in committed for uid in run.uids]
+    assert [(run.first_cycle, len(run.uids)) for run in committed] == [(1, 1), (2, PODS - 1)]
+    assert uids == [event.add.pod.metadata.uid for event in round_.events[1:]]
+    assert [len(run.verdicts) for run in committed] == [1, 1]
     fit = [["NodeResourcesFit"]]
     assert queue.given_back == [(1, uids, fit), (2, uids[1:], fit)]
     assert not session.scheduler.unanswered()

@@ -176,7 +176,7 @@ def test_budgets_are_kept_by_name(snapshot: Snapshot) -> None:
     """Set replaces, remove removes."""
     snapshot.set_budget(make_budget("b").allowed(1).obj())
     snapshot.set_budget(make_budget("b").allowed(2).obj())
-    assert [each.disruptions_allowed for each in snapshot.budgets.values()] == [2]
+    assert [budget.disruptions_allowed for budget in snapshot.budgets.values()] == [2]
     snapshot.remove_budget("default", "b")
     snapshot.remove_budget("default", "b")
     assert not snapshot.budgets

@@ -94,8 +94,8 @@ def snapshot_of(
     snapshot = Snapshot()
     for node in nodes:
         snapshot.set_node(node)
-    for each in objects:
-        snapshot.catalog.put(each)
+    for obj in objects:
+        snapshot.catalog.put(obj)
     for pod in pods:
         snapshot.set_pod(pod)
     return snapshot

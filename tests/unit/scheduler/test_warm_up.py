@@ -17,7 +17,7 @@ def test_warming_up_calls_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
     named = {**vars(kernels), **vars(batch_kernels), **vars(domain_kernels)}
     named["least_allocated"] = usage_kernels.least_allocated
-    found = {name: each for name, each in named.items() if isinstance(each, Kernel)}
+    found = {name: item for name, item in named.items() if isinstance(item, Kernel)}
     assert not [name for name in found if found[name].machine_code is None]
     assert len(found) == 31
 

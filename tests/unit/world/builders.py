@@ -131,9 +131,9 @@ def update(message: object) -> trace_pb2.Record:
 def wrap(message: object) -> object_pb2.KubernetesObject:
     """Return an object of the contract that holds the message."""
     wrapped = object_pb2.KubernetesObject()
-    for each in wrapped.DESCRIPTOR.oneofs[0].fields:
-        if each.message_type is message.DESCRIPTOR:  # type: ignore[attr-defined] # a message
-            getattr(wrapped, each.name).CopyFrom(message)
+    for kind in wrapped.DESCRIPTOR.oneofs[0].fields:
+        if kind.message_type is message.DESCRIPTOR:  # type: ignore[attr-defined] # a message
+            getattr(wrapped, kind.name).CopyFrom(message)
             return wrapped
     raise AssertionError(type(message))
 
@@ -254,16 +254,16 @@ class World:
         """Return the decision log as (seconds, what, object)."""
         return [
             (
-                each.time_ns // S,
-                each.observed.WhichOneof("observed") or "",
-                each.observed.object.name,
+                entry.time_ns // S,
+                entry.observed.WhichOneof("observed") or "",
+                entry.observed.object.name,
             )
-            for each in self.entries
+            for entry in self.entries
         ]
 
     def events(self) -> list[str]:
         """Take the events of the next round and return their kinds."""
-        return [each.WhichOneof("event") or "" for each in self.cluster.take_events()]
+        return [event.WhichOneof("event") or "" for event in self.cluster.take_events()]
 
 
 def bind(uid: str, node: str, *, cycle: int = 1) -> scheduler_pb2.Outcome:

@@ -130,7 +130,7 @@ def test_one_class_at_most_is_the_default() -> None:
         admission.put_class(make_class("b", 2, default=True))
     admission.put_class(make_class("a", 1))
     admission.put_class(make_class("b", 2, default=True))
-    assert [each.name for each in admission.classes() if each.global_default] == ["b"]
+    assert [class_.name for class_ in admission.classes() if class_.global_default] == ["b"]
 
 
 def test_pods_that_exist_keep_their_priority_when_classes_come_and_go() -> None:

@@ -196,7 +196,9 @@ def test_a_node_without_provider_id_and_without_conditions_is_shown_with_both() 
     cluster = Cluster()
     shown = cluster.backend.changes[0][1].object.node
     assert shown.spec.provider_id == "reprieve://n"
-    assert [(each.type, each.status) for each in shown.status.conditions] == [("Ready", "True")]
+    assert [(condition.type, condition.status) for condition in shown.status.conditions] == [
+        ("Ready", "True")
+    ]
     assert not cluster.world.cluster.nodes["n"].status.conditions
 
 
@@ -211,7 +213,9 @@ def test_an_increase_becomes_ready_nodes_after_the_delay() -> None:
     made = cluster.world.cluster.nodes["a-new-1"]
     assert made.metadata.labels["kubernetes.io/hostname"] == "a-new-1"
     assert made.metadata.labels["pool"] == "a"
-    assert [(each.type, each.status) for each in made.status.conditions] == [("Ready", "True")]
+    assert [(condition.type, condition.status) for condition in made.status.conditions] == [
+        ("Ready", "True")
+    ]
     assert cluster.world.log()[-3:] == [
         (10, "scaled_up", "a"),
         (100, "node_provisioned", "a-new-1"),
@@ -386,7 +390,7 @@ def test_why_no_group_takes_a_pod_is_recorded_once_until_it_changes() -> None:
     cluster.until(30 * S)
     assert cluster.world.log() == [(10, "no_scale_up", "p"), (30, "no_scale_up", "p")]
     groups = cluster.world.entries[0].observed.no_scale_up.groups
-    assert [(each.group, list(each.reasons)) for each in groups] == [
+    assert [(group.group, list(group.reasons)) for group in groups] == [
         ("b", ["the pod would not fit a new node"]),
         ("a", ["full"]),
     ]

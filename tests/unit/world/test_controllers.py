@@ -47,7 +47,10 @@ def place(world: World, node: str = "n") -> None:
 
 def sets(world: World) -> dict[str, int]:
     """Return the replicas of each ReplicaSet by name."""
-    return {each.metadata.name: each.spec.replicas for each in world.cluster.replica_sets.values()}
+    return {
+        replica_set.metadata.name: replica_set.spec.replicas
+        for replica_set in world.cluster.replica_sets.values()
+    }
 
 
 def test_a_replica_set_makes_its_pods_and_owns_them() -> None:

@@ -112,7 +112,7 @@ def test_a_binding_writes_the_allocation_and_the_reservation() -> None:
     assert not answers[0].refused
     claim = claims(made)["c"]
     assert claim.status.allocation.devices.results[0].device == "gpu-0"
-    assert [each.uid for each in claim.status.reserved_for] == ["uid-p"]
+    assert [user.uid for user in claim.status.reserved_for] == ["uid-p"]
     changed, bound = made.cluster.take_events()
     assert changed.update.resource_claim == claim
     assert bound.patch.node_name == "a"
@@ -149,7 +149,7 @@ def test_the_last_pod_of_a_claim_gives_its_devices_back(end: str) -> None:
             made.lifecycle.delete(S, pod, 0, "deleted")
         made.settle(S)
         status = claims(made)["c"].status
-        assert [each.name for each in status.reserved_for] == ["q"][name == "q" :]
+        assert [user.name for user in status.reserved_for] == ["q"][name == "q" :]
         assert status.HasField("allocation") == (name == "p")
     assert not claims(made)["c"].metadata.finalizers
 

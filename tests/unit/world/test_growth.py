@@ -127,5 +127,5 @@ def test_a_rule_means_pods_by_their_labels_or_one_by_its_name() -> None:
     web, other = make_pod("a"), make_pod("a")
     web.metadata.labels["app"] = "web"
     other.metadata.namespace = "other"
-    assert [by_label.matches(each) for each in (web, other)] == [True, False]
-    assert [by_name.matches(each) for each in (web, other)] == [True, False]
+    assert [by_label.matches(pod) for pod in (web, other)] == [True, False]
+    assert [by_name.matches(pod) for pod in (web, other)] == [True, False]

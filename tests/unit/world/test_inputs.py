@@ -48,7 +48,7 @@ def test_a_pod_of_a_template_has_its_own_metadata_over_the_templates() -> None:
     assert dict(meta.labels) == {"a": "1", "b": "2"}
     assert (pod.priority, meta.namespace, len(pod.uid)) == (7, "default", 36)
     assert meta.creation_timestamp.ToNanoseconds() == 5 * S
-    assert "q" in [each.message.metadata.name for each in world.cluster.pending.values()]
+    assert "q" in [pod.message.metadata.name for pod in world.cluster.pending.values()]
 
 
 def test_pods_of_a_template_have_the_usage_that_is_recorded_for_it() -> None:

@@ -30,7 +30,9 @@ def evict(world: World, pod: PodRecord, now_ns: int, grace_s: int | None) -> int
 
 def ready(pod: PodRecord) -> tuple[str, str]:
     """Return status and reason of a pod's condition Ready."""
-    found = next(each for each in pod.message.status.conditions if each.type == "Ready")
+    found = next(
+        condition for condition in pod.message.status.conditions if condition.type == "Ready"
+    )
     return found.status, found.reason
 
 
@@ -243,13 +245,11 @@ def test_an_evicted_pod_fails_in_the_kubelets_words_and_stays() -> None:
     assert evict(world, pod, S, grace_s=3) == 4 * S
     world.run_until(4 * S - 1)
     assert pod.message.status.phase == "Running"
-    assert "p" in [
-        each.message.metadata.name for each in world.cluster.active_by_node["n"].values()
-    ]
+    assert "p" in [pod.message.metadata.name for pod in world.cluster.active_by_node["n"].values()]
     world.run_until(4 * S)
     status = pod.message.status
     assert (status.phase, status.reason, status.message) == ("Failed", "Evicted", "low on memory")
-    assert any(each.type == "DisruptionTarget" for each in status.conditions)
+    assert any(condition.type == "DisruptionTarget" for condition in status.conditions)
     assert (world.names(), world.cluster.active_by_node) == (["p"], {})
 
 
@@ -299,7 +299,7 @@ def test_pods_of_a_node_that_goes_are_lost_with_all_that_was_to_come() -> None:
     world.feed(5 * S, delete("Node", "n"))
     assert (world.names(), len(world.timeline)) == ([], 0)
     assert world.events() == ["remove"] * 3
-    assert {each.observed.removed.cause for each in world.entries[-2:]} == {"node-lost"}
+    assert {entry.observed.removed.cause for entry in world.entries[-2:]} == {"node-lost"}
     assert (world.cluster.pods_by_node, world.cluster.active_by_node) == ({}, {})
 
 

@@ -36,14 +36,14 @@ def pod(
     made = make_pod(name, node="n", priority=None)
     del made.spec.containers[:]
     made.spec.restart_policy = policy
-    for each, limit in (limits or {"c": "512Mi"}).items():
-        _limit(made.spec.containers.add(name=each), limit)
-    for each, limit in (inits or {}).items():
-        _limit(made.spec.init_containers.add(name=each), limit)
-    for each, limit in (sidecars or {}).items():
-        _limit(made.spec.init_containers.add(name=each, restart_policy="Always"), limit)
-    for each, text in usage.items():
-        suffix = "" if each == "pod" else f".{each}"
+    for container, limit in (limits or {"c": "512Mi"}).items():
+        _limit(made.spec.containers.add(name=container), limit)
+    for container, limit in (inits or {}).items():
+        _limit(made.spec.init_containers.add(name=container), limit)
+    for container, limit in (sidecars or {}).items():
+        _limit(made.spec.init_containers.add(name=container, restart_policy="Always"), limit)
+    for container, text in usage.items():
+        suffix = "" if container == "pod" else f".{container}"
         made.metadata.annotations[f"reprieve/usage-memory{suffix}"] = text
     return made
 
@@ -64,9 +64,9 @@ def world(*pods: pod_pb2.Pod, models: Models | None = None, node: str = "64Gi") 
 def kills(played: World) -> list[tuple[float, str, str]]:
     """Return the kills as (seconds, container, whose limit)."""
     return [
-        (round(each.time_ns / S, 3), killed.container, killed.limit_of)
-        for each in played.entries
-        if (killed := each.observed.oom_killed).container
+        (round(entry.time_ns / S, 3), killed.container, killed.limit_of)
+        for entry in played.entries
+        if (killed := entry.observed.oom_killed).container
     ]
 
 
@@ -283,9 +283,9 @@ def test_one_process_may_be_killed_in_place_of_the_container() -> None:
     assert shown(played, 150) == ("1/1", "Running", "0")
     assert [at_s for at_s, _, _ in kills(played)] == [60.0, 120.0]
     assert all(
-        each.observed.oom_killed.container_survives
-        for each in played.entries
-        if each.observed.HasField("oom_killed")
+        entry.observed.oom_killed.container_survives
+        for entry in played.entries
+        if entry.observed.HasField("oom_killed")
     )
 
 
@@ -342,7 +342,9 @@ def test_a_fast_leak_is_killed_at_the_limit_of_kubepods() -> None:
     played.feed(0, create(reserved_node()), create_pod(steady), create_pod(leak))
     played.run_until(73 * S)
     assert kills(played) == [(72.0, "c", "kubepods")]
-    (killed,) = [each.observed for each in played.entries if each.observed.HasField("oom_killed")]
+    (killed,) = [
+        entry.observed for entry in played.entries if entry.observed.HasField("oom_killed")
+    ]
     assert (killed.object.name, killed.oom_killed.limit_bytes) == ("leak", 14 << 30)
     assert killed.oom_killed.usage_bytes == (12 << 30) + 1
 
@@ -360,8 +362,8 @@ def test_the_kernel_spares_a_guaranteed_pod_that_uses_more() -> None:
     leak.spec.containers[0].resources.Clear()
     played.feed(0, create(make_node(memory="16Gi")), create_pod(guaranteed), create_pod(leak))
     played.run_until(31 * S)
-    observed = [each.observed for each in played.entries if each.observed.HasField("oom_killed")]
-    assert [each.object.name for each in observed] == ["leak"]
+    observed = [entry.observed for entry in played.entries if entry.observed.HasField("oom_killed")]
+    assert [entry.object.name for entry in observed] == ["leak"]
     assert (observed[0].oom_killed.limit_of, observed[0].oom_killed.oom_score_adj) == (
         "kubepods",
         1000,

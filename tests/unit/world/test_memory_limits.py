@@ -121,7 +121,7 @@ def test_what_a_pod_requests_beyond_its_containers_is_shared_by_them() -> None:
     """8 GiB for the pod, 4 in its two containers: 2 more for each."""
     made = pod({"request": "4Gi"}, {})
     made.spec.resources.requests["memory"] = "8Gi"
-    scores = [oom_score_adj(made, each, CAPACITY) for each in made.spec.containers]
+    scores = [oom_score_adj(made, container, CAPACITY) for container in made.spec.containers]
     assert scores == [625, 875]
 
 

@@ -49,8 +49,8 @@ def test_a_default_is_shown_as_on_the_command_line(name: str) -> None:
 
 def test_every_field_of_the_models_has_a_name() -> None:
     """But for one that an option of its own chooses."""
-    fields = {each.name for each in dataclasses.fields(Models)}
-    assert fields - {each.field for each in MODELS.values()} == {"recorded_budget_status"}
+    fields = {field.name for field in dataclasses.fields(Models)}
+    assert fields - {model.field for model in MODELS.values()} == {"recorded_budget_status"}
 
 
 @pytest.mark.parametrize("text", ["0s", "1s", "1h30m", "1d2h3m4s5ms6us7ns"])

@@ -39,15 +39,15 @@ def running(name: str) -> trace_pb2.Record:
 
 def taints(world: World, node: str = "n") -> set[tuple[str, str]]:
     """Return a node's taints."""
-    return {(each.key, each.effect) for each in world.cluster.nodes[node].spec.taints}
+    return {(taint.key, taint.effect) for taint in world.cluster.nodes[node].spec.taints}
 
 
 def causes(world: World) -> dict[str, str]:
     """Return why each pod that is no more was removed."""
     return {
-        each.observed.object.name: each.observed.removed.cause
-        for each in world.entries
-        if each.observed.HasField("removed")
+        entry.observed.object.name: entry.observed.removed.cause
+        for entry in world.entries
+        if entry.observed.HasField("removed")
     }
 
 
@@ -61,7 +61,9 @@ def test_a_drain_cordons_the_node_and_evicts_all_but_daemon_pods() -> None:
     assert taints(world) == {("node.kubernetes.io/unschedulable", "NoSchedule")}
     daemon = next(name for name in world.names() if name.startswith("agent"))
     assert phases(world) == {daemon: "Running", "a": "Terminating", "b": "Terminating"}
-    reasons = {each.type: each.reason for each in world.pod("a").message.status.conditions}
+    reasons = {
+        condition.type: condition.reason for condition in world.pod("a").message.status.conditions
+    }
     assert reasons["DisruptionTarget"] == "EvictionByEvictionAPI"
     world.run_until(100 * S)
     assert causes(world) == {"a": "drained", "b": "drained"}
@@ -140,7 +142,9 @@ def test_a_silent_node_is_unknown_after_fifty_seconds_and_loses_its_pods_after_3
     assert (taints(world), phases(world)) == (set(), {first: "Running"})
     world.run_until(55 * S)
     assert taints(world) == {(UNREACHABLE, "NoSchedule")}
-    states = {each.type: each.status for each in world.cluster.nodes["n"].status.conditions}
+    states = {
+        condition.type: condition.status for condition in world.cluster.nodes["n"].status.conditions
+    }
     assert (states, world.pod(first).is_ready) == ({"Ready": "Unknown"}, False)
     world.run_until(60 * S)
     assert taints(world) == {(UNREACHABLE, "NoSchedule"), (UNREACHABLE, "NoExecute")}
@@ -202,7 +206,10 @@ def test_pods_that_do_not_tolerate_a_taint_go_at_once_or_when_they_have_had_enou
     assert phases(world) == {"timid": "Terminating", "patient": "Running", "stubborn": "Running"}
     world.run_until(61 * S)
     assert phases(world) == {"patient": "Terminating", "stubborn": "Running"}
-    reasons = {each.type: each.reason for each in world.pod("patient").message.status.conditions}
+    reasons = {
+        condition.type: condition.reason
+        for condition in world.pod("patient").message.status.conditions
+    }
     assert reasons["DisruptionTarget"] == "DeletionByTaintManager"
 
 

@@ -48,9 +48,9 @@ def apply(world: World, *outcomes: scheduler_pb2.Outcome) -> list[scheduler_pb2.
 def condition(world: World, name: str, type_: str) -> tuple[str, str, str]:
     """Return status, reason and message of a pod's condition."""
     return next(
-        (each.status, each.reason, each.message)
-        for each in world.pod(name).message.status.conditions
-        if each.type == type_
+        (condition.status, condition.reason, condition.message)
+        for condition in world.pod(name).message.status.conditions
+        if condition.type == type_
     )
 
 
@@ -275,8 +275,8 @@ def test_a_nomination_is_written_left_alone_or_cleared() -> None:
     assert status.nominated_node_name == "n"
     apply(world, unschedulable("uid-p", node=""))
     assert status.nominated_node_name == ""
-    cleared = [each for each in world.entries if each.observed.HasField("nominated")]
-    assert [each.observed.nominated.node_name for each in cleared] == [""]
+    cleared = [entry for entry in world.entries if entry.observed.HasField("nominated")]
+    assert [entry.observed.nominated.node_name for entry in cleared] == [""]
 
 
 def test_a_preemption_marks_and_deletes_its_victims_in_order() -> None:
@@ -300,7 +300,9 @@ def test_a_preemption_marks_and_deletes_its_victims_in_order() -> None:
     ]
     world.run_until(100 * S)
     removed = [
-        each.observed.removed.cause for each in world.entries if each.observed.HasField("removed")
+        entry.observed.removed.cause
+        for entry in world.entries
+        if entry.observed.HasField("removed")
     ]
     assert removed == ["preempted", "preempted"]
 
@@ -313,7 +315,7 @@ def test_victims_that_are_gone_or_terminating_already_are_left_alone() -> None:
     (answer,) = apply(world, unschedulable("uid-p", node="n", victims=["uid-low", "uid-other"]))
     assert answer.refused == 0
     assert [event.patch.pod.name for event in world.cluster.take_events()][-1] == "p"
-    conditions = [each.type for each in world.pod("low").message.status.conditions]
+    conditions = [condition.type for condition in world.pod("low").message.status.conditions]
     assert "DisruptionTarget" not in conditions
 
 
@@ -352,7 +354,7 @@ def test_a_preemptor_that_has_gone_gets_no_nomination_and_spares_its_victims() -
 
 def waits(world: World) -> list[int]:
     """Return how long each pod that was bound had waited, in seconds."""
-    bound = [each.observed.scheduled for each in world.entries if not each.refused]
+    bound = [entry.observed.scheduled for entry in world.entries if not entry.refused]
     return [scheduled.waited_duration_ns // S for scheduled in bound]
 
 
@@ -412,7 +414,7 @@ def test_victims_have_the_names_that_they_have_in_the_cluster() -> None:
     preempting = unschedulable("uid-p", node="n", victims=["uid-low", "uid-other"])
     preempting.unschedulable.preemption.victims[0].pod.name = "nobody"
     apply(world, preempting)
-    (nominated,) = (each.observed.nominated for each in world.entries if _nominates(each))
+    (nominated,) = (entry.observed.nominated for entry in world.entries if _nominates(entry))
     assert [victim.name for victim in nominated.victims] == ["low", "other"]
 
 
@@ -447,7 +449,7 @@ def test_pods_that_were_refused_together_get_each_their_status() -> None:
     assert world.events() == ["remove", "patch", "patch"]
     entries = [entry for entry in world.entries if entry.observed.HasField("failed_scheduling")]
     failed = [entry.observed.failed_scheduling for entry in entries]
-    assert [(each.message, each.attempts) for each in failed] == [("none", 1), ("full", 3)]
+    assert [(attempt.message, attempt.attempts) for attempt in failed] == [("none", 1), ("full", 3)]
     assert [entry.sequence for entry in world.entries] == [1, 2, 3]
     assert apply(world, refusals("uid-q", "uid-p", messages=("none", "full"))) == []
     assert world.events() == []
@@ -464,7 +466,8 @@ def test_a_nomination_that_a_refusal_clears_is_logged_after_its_attempt() -> Non
     apply(world, told)
     assert not world.pod("p").message.status.nominated_node_name
     kinds = [
-        (each.observed.WhichOneof("observed"), each.observed.object.name) for each in world.entries
+        (entry.observed.WhichOneof("observed"), entry.observed.object.name)
+        for entry in world.entries
     ]
     assert kinds == [("failed_scheduling", "p"), ("nominated", "p"), ("failed_scheduling", "q")]
-    assert [each.sequence for each in world.entries] == [1, 2, 3]
+    assert [entry.sequence for entry in world.entries] == [1, 2, 3]

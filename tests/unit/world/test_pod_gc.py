@@ -56,7 +56,7 @@ def test_evicted_pods_go_first_and_then_the_oldest() -> None:
     end(world, 2, "young")
     gc.act(20 * S, Action(ActionKind.POD_GC, ""))
     assert world.names() == ["old-b", "young"]
-    assert [each.observed.removed.cause for each in world.entries] == ["collected", "collected"]
+    assert [entry.observed.removed.cause for entry in world.entries] == ["collected", "collected"]
 
 
 def test_times_within_one_second_are_equal() -> None:
@@ -102,6 +102,6 @@ def test_a_replay_reports_collected_pods_to_its_scheduler() -> None:
         if event.HasField("remove")
     ]
     assert deleted == [(20 * S, "p0"), (20 * S, "p1")]
-    assert [each.observed.finished.phase for each in log if each.observed.HasField("finished")] == [
-        "Succeeded"
-    ] * 3
+    assert [
+        entry.observed.finished.phase for entry in log if entry.observed.HasField("finished")
+    ] == ["Succeeded"] * 3

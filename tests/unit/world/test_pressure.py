@@ -68,7 +68,7 @@ class FakeKubelets:
         self.asked.append((admit.node_name, pod.metadata.name))
         result = eviction_service_pb2.OperationResult(node_name=admit.node_name)
         admission = result.admission
-        admission.admit = any(each.resources.requests for each in pod.spec.containers)
+        admission.admit = any(container.resources.requests for container in pod.spec.containers)
         if not admission.admit:
             admission.reason, admission.message = "Evicted", "The node is low. "
         return result
@@ -215,9 +215,9 @@ def test_a_node_under_pressure_gets_condition_and_taint_and_loses_them_again() -
     replay, scheduler, end, entries = play(kubelets, *records)
     assert seconds(kubelets) == [0, 20, 22, 32, 42, 52, 62]
     changes = [
-        (each.time_ns // S, each.observed.condition_changed.status)
-        for each in entries
-        if each.observed.HasField("condition_changed")
+        (entry.time_ns // S, entry.observed.condition_changed.status)
+        for entry in entries
+        if entry.observed.HasField("condition_changed")
     ]
     assert changes == [(20, "True"), (52, "False")]
     taints = [[taint.key for taint in node.spec.taints] for node in scheduler.nodes()]
@@ -263,7 +263,7 @@ def test_a_users_update_keeps_the_condition_and_the_taint() -> None:
     _, scheduler, _, _ = play(kubelets, *records)
     last = scheduler.nodes()[-1]
     assert [taint.key for taint in last.spec.taints] == [TAINT]
-    assert [(each.type, each.status) for each in last.status.conditions] == [
+    assert [(condition.type, condition.status) for condition in last.status.conditions] == [
         ("MemoryPressure", "True")
     ]
 
@@ -280,7 +280,7 @@ def test_a_collection_is_answered_with_the_observations_after_it() -> None:
     kubelets = FakeKubelets(reclaims=True)
     _, _, end, entries = play(kubelets, usage((0, 3500)), pod("a"))
     assert (seconds(kubelets), end) == ([0], ReplayEnd.FINISHED)
-    assert [each.observed.WhichOneof("observed") for each in entries] == ["started"]
+    assert [entry.observed.WhichOneof("observed") for entry in entries] == ["started"]
 
 
 def test_without_an_eviction_service_nothing_is_stepped() -> None:
@@ -318,7 +318,7 @@ def test_the_kernel_notifies_of_a_crossing_at_its_moment() -> None:
     for notifies, evicted_s in ((True, 33), (False, 40)):
         kubelets = FakeKubelets(calms=True, notifies=notifies)
         _, _, _, entries = play(kubelets, *records)
-        found = [each.time_ns // S for each in entries if each.observed.HasField("evicted")]
+        found = [entry.time_ns // S for entry in entries if entry.observed.HasField("evicted")]
         assert found == [evicted_s]
 
 
@@ -363,7 +363,7 @@ def test_a_node_under_pressure_rejects_pods_that_its_kubelet_does_not_admit() ->
     assert status.message == "Pod was rejected: The node is low. "
     assert refused.running_ns is None
     assert replay.cluster.pods["uid-other"].message.status.phase == "Running"
-    ends = [each.observed.object.name for each in entries if each.observed.HasField("finished")]
+    ends = [entry.observed.object.name for entry in entries if entry.observed.HasField("finished")]
     assert ends == ["late"]
 
 
@@ -393,8 +393,8 @@ def test_a_pod_with_growing_usage_is_evicted_in_time() -> None:
     """3 GiB of 4 may be used; 100 MiB and 60 a minute are more in the 298th 10 s."""
     kubelets = FakeKubelets(calms=True)
     _, _, end, entries = play(kubelets, pod("a", 0), rules=[grows("a", "100Mi+60Mi/m")])
-    evicted = [each for each in entries if each.observed.HasField("evicted")]
-    assert [each.time_ns // S for each in evicted] == [2980]
+    evicted = [entry for entry in entries if entry.observed.HasField("evicted")]
+    assert [entry.time_ns // S for entry in evicted] == [2980]
     assert mib_left(kubelets)[:2] == [(0, 3996), (2980, 1016)]
     assert end is ReplayEnd.FINISHED
 
@@ -441,9 +441,9 @@ def test_a_replay_ends_although_replacements_of_evicted_pods_grow_again() -> Non
     rules = [grows(name, "2000Mi+120Mi/m") for name in "ab"]
     told = [create_pod(owned[0]), at(1000, create_pod(owned[1]))]
     replay, _, end, entries = play(kubelets, *told, rules=rules)
-    evicted = [each.time_ns // S for each in entries if each.observed.HasField("evicted")]
+    evicted = [entry.time_ns // S for entry in entries if entry.observed.HasField("evicted")]
     assert (evicted, end) == ([540], ReplayEnd.FINISHED)
     assert "usage" in {kind for kind, _ in replay.journal.notes}
     _, _, _, entries = play(kubelets, *told, rules=rules, until_s=5000)
-    evicted = [each.time_ns // S for each in entries if each.observed.HasField("evicted")]
+    evicted = [entry.time_ns // S for entry in entries if entry.observed.HasField("evicted")]
     assert evicted == [540, 1542]

@@ -15,9 +15,9 @@ TYPES = ("ContainersReady", "Ready")
 def states(pod: PodRecord) -> dict[str, tuple[str, str]]:
     """Return status and reason of both conditions of readiness, as far as the pod has them."""
     return {
-        each.type: (each.status, each.reason)
-        for each in pod.message.status.conditions
-        if each.type in TYPES
+        condition.type: (condition.status, condition.reason)
+        for condition in pod.message.status.conditions
+        if condition.type in TYPES
     }
 
 
@@ -85,7 +85,9 @@ def test_a_pod_of_a_snapshot_that_is_not_ready_becomes_so_when_its_time_is_over(
     """One that should have been ready long before stays as it is: its probe fails."""
     world = World(models=Models(ready_delay_ns=10 * S))
     pod = make_pod(node="n", ready=True)
-    next(each for each in pod.status.conditions if each.type == "Ready").status = "False"
+    next(
+        condition for condition in pod.status.conditions if condition.type == "Ready"
+    ).status = "False"
     pod.status.start_time.FromSeconds(started_s)
     world.feed(100 * S, create(make_node()), create_pod(pod))
     world.run_until(104 * S)

@@ -111,11 +111,11 @@ def bind_all(round_: scheduler_pb2.Round) -> scheduler_pb2.RoundOutcomes:
 def test_an_instant_is_sent_in_rounds_until_no_event_remains() -> None:
     """The binding's event, and what the kubelet does with it, belong to rounds of their own."""
     scheduler, replay, end = play(bind_all, [create(make_node()), create_pod(make_pod())])
-    assert [(each.time_ns, each.number, len(each.events)) for each in scheduler.rounds] == [
+    assert [(round_.time_ns, round_.number, len(round_.events)) for round_ in scheduler.rounds] == [
         (0, 0, 2),
         (0, 1, 2),
     ]
-    assert [each.WhichOneof("event") for each in scheduler.rounds[1].events] == ["patch", "patch"]
+    assert [event.WhichOneof("event") for event in scheduler.rounds[1].events] == ["patch", "patch"]
     assert (end, replay.rounds, replay.instants) == (ReplayEnd.FINISHED, 2, 1)
 
 
@@ -130,13 +130,13 @@ def test_answers_come_before_the_events_that_they_cause() -> None:
 
     scheduler, _, _ = play(script, [create(make_node()), create_pod(make_pod())])
     answers = scheduler.rounds[1].answers
-    assert [(each.pop.cycle, each.HasField("refused")) for each in answers] == [
+    assert [(answer.pop.cycle, answer.HasField("refused")) for answer in answers] == [
         (1, False),
         (2, True),
     ]
     assert answers[1].refused == scheduler_pb2.REFUSAL_STAGE_BIND
     assert len(scheduler.rounds[1].events) == 2
-    assert all(not each.answers for each in scheduler.rounds if each.number != 1)
+    assert all(not round_.answers for round_ in scheduler.rounds if round_.number != 1)
 
 
 def test_records_of_one_time_are_one_round_and_later_ones_later_instants() -> None:
@@ -148,7 +148,7 @@ def test_records_of_one_time_are_one_round_and_later_ones_later_instants() -> No
         at(9, delete("Pod", "a")),
     ]
     scheduler, _, _ = play(idle, records)
-    assert [(each.time_ns, len(each.events)) for each in scheduler.rounds] == [
+    assert [(round_.time_ns, len(round_.events)) for round_ in scheduler.rounds] == [
         (0, 1),
         (5, 2),
         (9, 1),
@@ -162,11 +162,11 @@ def test_a_long_round_is_split_and_only_its_last_message_takes_pods(
     monkeypatch.setattr(loop, "EVENTS_PER_MESSAGE", 2)
     records = [create(make_node()), *(create_pod(make_pod(f"p{index}")) for index in range(4))]
     scheduler, replay, _ = play(bind_all, records)
-    first = [each for each in scheduler.rounds if each.number == 0]
-    assert [len(each.events) for each in first] == [2, 2, 1]
-    assert [each.events_only for each in first] == [True, True, False]
-    second = [each for each in scheduler.rounds if each.number == 1]
-    assert [len(each.answers) for each in second] == [4, *[0] * (len(second) - 1)]
+    first = [round_ for round_ in scheduler.rounds if round_.number == 0]
+    assert [len(round_.events) for round_ in first] == [2, 2, 1]
+    assert [round_.events_only for round_ in first] == [True, True, False]
+    second = [round_ for round_ in scheduler.rounds if round_.number == 1]
+    assert [len(round_.answers) for round_ in second] == [4, *[0] * (len(second) - 1)]
     assert (replay.rounds, replay.cluster.pending) == (2, {})
 
 
@@ -182,9 +182,9 @@ def test_a_scheduler_with_more_outcomes_is_called_again() -> None:
 
     records = [create(make_node()), *(create_pod(make_pod(name)) for name in "abc")]
     scheduler, replay, _ = play(script, records)
-    parts = [each for each in scheduler.rounds if each.number == 0]
-    assert [len(each.events) for each in parts] == [4, 0, 0]
-    assert [each.pop.uid for each in scheduler.rounds[3].answers] == ["uid-a", "uid-b", "uid-c"]
+    parts = [round_ for round_ in scheduler.rounds if round_.number == 0]
+    assert [len(part.events) for part in parts] == [4, 0, 0]
+    assert [answer.pop.uid for answer in scheduler.rounds[3].answers] == ["uid-a", "uid-b", "uid-c"]
     assert replay.rounds == 2
 
 
@@ -201,8 +201,8 @@ def test_a_later_part_of_a_round_may_name_a_pod_that_an_earlier_one_took_away() 
     victim = create_pod(make_pod("v", node="n", grace_s=0))
     pods = [create_pod(make_pod(name)) for name in "ab"]
     scheduler, replay, _ = play(script, [create(make_node()), victim, *pods])
-    answered = [each for each in scheduler.rounds if each.answers]
-    assert [each.HasField("refused") for each in answered[0].answers] == [False, False]
+    answered = [round_ for round_ in scheduler.rounds if round_.answers]
+    assert [answer.HasField("refused") for answer in answered[0].answers] == [False, False]
     assert "uid-v" not in replay.cluster.pods
 
 
@@ -351,5 +351,5 @@ def test_every_tick_comes_first_in_its_round() -> None:
     """Before what happens at the same moment."""
     records = [create_pod(make_pod()), at(30 * S, create(make_node()))]
     scheduler, _, _ = play(tick_script(30), records)
-    kinds = [each.WhichOneof("event") for each in scheduler.rounds[2].events]
+    kinds = [event.WhichOneof("event") for event in scheduler.rounds[2].events]
     assert (scheduler.rounds[2].time_ns, kinds) == (30 * S, ["tick", "add"])

@@ -150,7 +150,8 @@ def test_a_trace_may_begin_with_a_resize_in_progress() -> None:
     world.feed(0, create(small_node()), create_pod(pod))
     assert (allocated(world, "p"), in_force(world, "p")) == ("1Gi", 1)
     assert all(
-        each.type != "PodResizeInProgress" for each in world.pod("p").message.status.conditions
+        condition.type != "PodResizeInProgress"
+        for condition in world.pod("p").message.status.conditions
     )
 
 

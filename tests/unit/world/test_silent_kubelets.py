@@ -155,7 +155,9 @@ def test_a_recorded_recovery_does_not_end_a_failure_that_the_run_caused() -> Non
     world.feed(100 * S, update(unready("True")))
     assert phases(world) == {"p": "Terminating"}
     node = world.cluster.nodes["n"]
-    assert [(each.type, each.status) for each in node.status.conditions] == [("Ready", "Unknown")]
+    assert [(condition.type, condition.status) for condition in node.status.conditions] == [
+        ("Ready", "Unknown")
+    ]
     assert [taint.time_added.seconds for taint in node.spec.taints] == [50, 55]
     world.feed(200 * S, action(RECOVER))
     world.run_until(200 * S)
@@ -257,10 +259,10 @@ def test_terminating_pods_of_a_node_that_is_out_of_service_are_collected() -> No
     world.run_until(420 * S)
     assert not any(pod.uid in world.cluster.pods for pod in on_node)
     assert phases(world)["db-0"] == "Pending"
-    assert len([each for each in world.names() if each.startswith("agent")]) == 1
+    assert len([name for name in world.names() if name.startswith("agent")]) == 1
     world.feed(500 * S, action(RECOVER), update(unready("True")))
     world.run_until(510 * S)
-    assert len([each for each in world.names() if each.startswith("agent")]) == 2
+    assert len([name for name in world.names() if name.startswith("agent")]) == 2
 
 
 def test_the_taint_out_of_service_collects_nothing_on_a_node_that_is_ready() -> None:

@@ -70,7 +70,7 @@ def test_cancelled_actions_do_not_pile_up() -> None:
         if number not in {3, 7_000}:
             timeline.cancel(ActionKind.FINISH, str(number))
     assert len(timeline._heap) < 3_000
-    assert [each.key for each in timeline.take_due(2 * 10**9)] == ["3", "7000"]
+    assert [action.key for action in timeline.take_due(2 * 10**9)] == ["3", "7000"]
 
 
 def test_eviction_manager_steps_precede_other_actions_of_their_instant() -> None:

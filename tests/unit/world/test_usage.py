@@ -67,7 +67,7 @@ def test_pods_that_do_not_run_or_have_no_profile_have_no_statistics() -> None:
     profiles.add(profile(1, (0, 1)))
     pods = [running("waits", 1, since_s=None), running("unknown", 7), running("p", 1)]
     observed = profiles.observe(make_node(), 0, pods, S)
-    assert [each.pod.name for each in observed.pods] == ["p"]
+    assert [pod.pod.name for pod in observed.pods] == ["p"]
     assert [profiles.has_usage(pod) for pod in pods] == [True, False, True]
 
 
@@ -103,14 +103,14 @@ def test_containers_share_a_pods_usage_by_their_memory_requests() -> None:
     pod = running("p", 1)
     pod.message.spec.containers.add(name="d").resources.requests["memory"] = "3Gi"
     stats = profiles.observe(make_node(), 0, [pod], S).pods[0].containers
-    assert [(each.name, each.memory_working_set_bytes // GIB) for each in stats] == [
+    assert [(stat.name, stat.memory_working_set_bytes // GIB) for stat in stats] == [
         ("c", 1),
         ("d", 3),
     ]
     for container in pod.message.spec.containers:
         container.resources.requests.clear()
     stats = profiles.observe(make_node(), 0, [pod], S).pods[0].containers
-    assert [each.memory_working_set_bytes // GIB for each in stats] == [2, 2]
+    assert [stat.memory_working_set_bytes // GIB for stat in stats] == [2, 2]
 
 
 def test_every_change_of_a_node_and_its_pods_is_foreseen() -> None:

@@ -52,10 +52,13 @@ class Binding:
         """Answer the first round that waits."""
         round_ = self._told.popleft()
         events = round_.events
-        added = [int(each.add.pod.metadata.name) for each in events if each.add.HasField("pod")]
-        fitting, self._nominated = self._nominated, [each for each in added if _preempts(each)]
-        outcomes = [bind(f"uid-{each}", "n") for each in fitting]
-        outcomes += [_decided(each) for each in added]
+        added = [int(event.add.pod.metadata.name) for event in events if event.add.HasField("pod")]
+        fitting, self._nominated = (
+            self._nominated,
+            [outcome for outcome in added if _preempts(outcome)],
+        )
+        outcomes = [bind(f"uid-{number}", "n") for number in fitting]
+        outcomes += [_decided(outcome) for outcome in added]
         for outcome in outcomes:
             outcome.time_ns = round_.time_ns
         return scheduler_pb2.RoundOutcomes(outcomes=outcomes)
@@ -127,12 +130,12 @@ def reachable(*roots: object) -> int:
     seen: dict[int, object] = {}
     waiting = list(roots)
     while waiting:
-        each = waiting.pop()
-        if id(each) not in seen and not isinstance(each, _ELSEWHERE):
-            seen[id(each)] = each
-            waiting.extend(gc.get_referents(each))
-            if isinstance(each, dict):  # a dict of texts names no keys among its referents
-                waiting.extend(each)
+        obj = waiting.pop()
+        if id(obj) not in seen and not isinstance(obj, _ELSEWHERE):
+            seen[id(obj)] = obj
+            waiting.extend(gc.get_referents(obj))
+            if isinstance(obj, dict):  # a dict of texts names no keys among its referents
+                waiting.extend(obj)
     return len(seen)
 
 

@@ -77,7 +77,7 @@ def test_a_pod_tolerates_failing_nodes_for_300_s(
 ) -> None:
     """Unless it has a NoExecute toleration of that key."""
     spec = filled_in({"tolerations": [toleration]}).spec
-    assert [each.toleration_seconds for each in spec.tolerations[1:]] == seconds
+    assert [toleration.toleration_seconds for toleration in spec.tolerations[1:]] == seconds
 
 
 def test_the_pods_of_a_controller_are_filled_in_and_its_template_is_not() -> None:
@@ -88,6 +88,9 @@ def test_the_pods_of_a_controller_are_filled_in_and_its_template_is_not() -> Non
     world.feed(0, create(replica_set))
     (pod,) = world.cluster.pods.values()
     assert pod.message.spec.containers[0].resources.requests["cpu"] == "2"
-    assert [each.toleration_seconds for each in pod.message.spec.tolerations] == [300, 300]
+    assert [toleration.toleration_seconds for toleration in pod.message.spec.tolerations] == [
+        300,
+        300,
+    ]
     (stored,) = world.cluster.replica_sets.values()
     assert not stored.spec.template.spec.containers[0].resources.requests

@@ -21,7 +21,7 @@ def ranges(*items: dict[str, object]) -> LimitRanges:
 
 def pod_of(*resources: dict[str, object], namespace: str = "shop") -> Pod:
     """Return a pod with a container of each resources."""
-    containers = [{"name": f"c{i}", "resources": each} for i, each in enumerate(resources)]
+    containers = [{"name": f"c{i}", "resources": amounts} for i, amounts in enumerate(resources)]
     meta = {"name": "p", "namespace": namespace}
     pod: Pod = json_codec.parse(Pod, {"metadata": meta, "spec": {"containers": containers}})
     return pod

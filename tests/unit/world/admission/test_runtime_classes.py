@@ -40,7 +40,7 @@ def test_a_pod_gets_overhead_and_scheduling_of_its_runtime_class() -> None:
     classes().admit(spec, enforced=True)
     assert dict(spec.overhead) == {"cpu": "250m"}
     assert dict(spec.node_selector) == {"zone": "a", "sandbox": "yes"}
-    assert [each.key for each in spec.tolerations] == ["sandbox"]
+    assert [toleration.key for toleration in spec.tolerations] == ["sandbox"]
     plain = spec_of()
     classes().admit(plain, enforced=True)
     assert plain == PodSpec()

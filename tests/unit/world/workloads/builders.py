@@ -72,7 +72,7 @@ def place(world: World, now_ns: int, node: str = "n") -> None:
     for pod in list(world.cluster.pending.values()):
         terms = pod.message.spec.affinity.node_affinity
         required = terms.required_during_scheduling_ignored_during_execution
-        pinned = [each.match_fields[0].values[0] for each in required.node_selector_terms]
+        pinned = [term.match_fields[0].values[0] for term in required.node_selector_terms]
         world.cluster.bind(now_ns, pod, pinned[0] if pinned else node)
         world.lifecycle.bound(now_ns, pod)
     world.run_until(now_ns)
@@ -88,7 +88,7 @@ def end(world: World, now_ns: int, name: str, *, failed: bool = False) -> None:
 
 def phases(world: World) -> dict[str, str]:
     """Return each pod's phase by name."""
-    return {each.message.metadata.name: shown(each) for each in world.cluster.pods.values()}
+    return {pod.message.metadata.name: shown(pod) for pod in world.cluster.pods.values()}
 
 
 def shown(pod: PodRecord) -> str:

@@ -70,7 +70,7 @@ def relabelled(world: World, name: str, **labels: str) -> pod_pb2.Pod:
 
 def owners(world: World) -> dict[str, str]:
     """Return the UID of each pod's controller by the pod's name, "" if none."""
-    return {each.message.metadata.name: each.owner_uid for each in world.cluster.pods.values()}
+    return {pod.message.metadata.name: pod.owner_uid for pod in world.cluster.pods.values()}
 
 
 def test_a_replica_set_adopts_an_orphan_that_its_selector_matches() -> None:
@@ -86,8 +86,8 @@ def test_a_replica_set_adopts_an_orphan_that_its_selector_matches() -> None:
         "ReplicaSet",
         "web",
     )
-    sent = [each for each in world.cluster.take_events() if each.HasField("update")]
-    assert [each.update.pod.metadata.owner_references[0].uid for each in sent] == ["uid-web"]
+    sent = [event for event in world.cluster.take_events() if event.HasField("update")]
+    assert [event.update.pod.metadata.owner_references[0].uid for event in sent] == ["uid-web"]
 
 
 def test_a_replica_set_of_full_size_deletes_one_pod_too_many_after_an_adoption() -> None:
@@ -336,9 +336,7 @@ def test_a_job_counts_an_adopted_pod_and_does_not_count_a_released_one() -> None
     assert owners(world)[second] == ""
     place(world, 4 * S)
     end(world, 5 * S, third)
-    (status,) = [
-        each.update.job.status for each in world.objects if each.update.job.status.succeeded
-    ]
+    (status,) = [obj.update.job.status for obj in world.objects if obj.update.job.status.succeeded]
     assert (status.succeeded, status.failed) == (2, 0)
 
 
@@ -385,7 +383,7 @@ def test_a_deployment_applied_again_adopts_its_replica_set(image: str) -> None:
     selecting(applied)
     world.feed(0, create(left), *map(create_pod, pods), create(applied))
     sets = list(world.cluster.replica_sets.values())
-    assert {each.metadata.owner_references[0].uid for each in sets} == {"uid-app"}
+    assert {set_.metadata.owner_references[0].uid for set_ in sets} == {"uid-app"}
     assert len(sets) == (2 if image else 1)
     assert len(world.names()) == (3 if image else 2)
 
@@ -403,8 +401,12 @@ def test_a_replica_set_that_a_user_takes_from_its_deployment_is_replaced() -> No
     changed.metadata.name = taken.metadata.name
     world.feed(S, update(changed))
     assert not world.cluster.replica_sets[taken.metadata.uid].metadata.owner_references
-    sets = [each for each in world.cluster.replica_sets.values() if each.metadata.owner_references]
-    assert [each.metadata.owner_references[0].uid for each in sets] == ["uid-app"]
+    sets = [
+        replica_set
+        for replica_set in world.cluster.replica_sets.values()
+        if replica_set.metadata.owner_references
+    ]
+    assert [set_.metadata.owner_references[0].uid for set_ in sets] == ["uid-app"]
 
 
 def test_a_budget_counts_adopted_pods_by_their_controller() -> None:

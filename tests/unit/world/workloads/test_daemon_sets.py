@@ -68,7 +68,9 @@ def test_daemon_pods_tolerate_the_taints_of_failing_nodes() -> None:
         create(make_daemon_set()),
     )
     assert places(world) == ["a", "b"]
-    keys = {each.key for each in world.cluster.pods.popitem()[1].message.spec.tolerations}
+    keys = {
+        toleration.key for toleration in world.cluster.pods.popitem()[1].message.spec.tolerations
+    }
     assert "node.kubernetes.io/memory-pressure" in keys
 
 

@@ -57,7 +57,7 @@ def image(pod: PodRecord | workloads_pb2.PodTemplateSpec) -> str:
 def sizes(world: World) -> Sizes:
     """Return the replicas of each ReplicaSet by its template's image, without empty ones."""
     sets = world.cluster.replica_sets.values()
-    found = {image(each.spec.template): each.spec.replicas for each in sets}
+    found = {image(set_.spec.template): set_.spec.replicas for set_ in sets}
     return {name: size for name, size in sorted(found.items()) if size}
 
 
@@ -265,7 +265,7 @@ def scaled(before: int, after: int, old: tuple[int, ...], *, surge: int = 0) -> 
     ]
     bounds = Bounds(desired=after, max_surge=surge)
     shared = rescaled(bounds, sets[-1], sets[:-1], rolls=True, pods=sum(old))
-    return tuple(shared[each.uid] for each in sets)
+    return tuple(shared[set_.uid] for set_ in sets)
 
 
 def test_a_third_template_replaces_the_pods_of_the_second_first() -> None:
@@ -289,8 +289,8 @@ def test_a_rollback_goes_to_the_replica_set_that_has_the_template() -> None:
     world.feed(110 * S, update(release("a")))
     assert live(world, 110, 300) == [(110, {"a": 4})]
     revisions = {
-        image(each.spec.template): each.metadata.annotations[REVISION]
-        for each in world.cluster.replica_sets.values()
+        image(replica_set.spec.template): replica_set.metadata.annotations[REVISION]
+        for replica_set in world.cluster.replica_sets.values()
     }
     assert revisions == {"a": "3", "b": "2"}
 
@@ -300,7 +300,9 @@ def test_old_pods_that_are_not_available_go_before_any_other() -> None:
     world = running(release(surge=0, unavailable=2))
     broken = list(world.cluster.pods.values())[:2]
     for pod in broken:
-        condition = next(each for each in pod.message.status.conditions if each.type == "Ready")
+        condition = next(
+            condition for condition in pod.message.status.conditions if condition.type == "Ready"
+        )
         condition.status = "False"
         world.cluster.status_changed(100 * S, pod)
     world.feed(100 * S, update(release("b", surge=0, unavailable=2)))
@@ -337,7 +339,9 @@ def test_empty_replica_sets_above_the_history_limit_are_deleted() -> None:
         deployment.spec.revision_history_limit = 1
         world.feed(number * 1000 * S, update(deployment))
         live(world, number * 1000, number * 1000 + 500)
-    kept = sorted(image(each.spec.template) for each in world.cluster.replica_sets.values())
+    kept = sorted(
+        image(replica_set.spec.template) for replica_set in world.cluster.replica_sets.values()
+    )
     assert kept == ["c", "d"]
 
 

@@ -100,7 +100,7 @@ def test_an_ordered_set_deletes_them_together_and_makes_them_one_after_the_other
     """As it makes its pods: the lower number first, the next once that one is ready."""
     world = running(db("a", policy="OrderedReady"))
     world.feed(100 * S, update(db("b", policy="OrderedReady")))
-    deleted = [each for each in live(world, 100, 500) if each[1].startswith("-")]
+    deleted = [step for step in live(world, 100, 500) if step[1].startswith("-")]
     assert deleted == [(100, "-2"), (100, "-3"), (150, "-0"), (150, "-1")]
 
 
@@ -143,7 +143,7 @@ def snapshot(partition: int) -> World:
 def test_a_snapshot_in_the_middle_of_an_update_continues_it() -> None:
     """Its status and the labels of its pods say which ones are old."""
     world = snapshot(partition=0)
-    deleted = [each for each in live(world, 0, 200) if each[1].startswith("-")]
+    deleted = [step for step in live(world, 0, 200) if step[1].startswith("-")]
     assert deleted == [(0, "-1"), (40, "-0")]
     assert set(images(world).values()) == {"b"}
 

@@ -153,17 +153,17 @@ def test_a_claim_is_made_bound_unless_its_class_waits_for_the_first_consumer() -
         claim.spec.resources.requests["storage"] = "1Gi"
     world.feed(0, trace_pb2.Record(create=late), create(message))
     claims = {
-        each.add.persistent_volume_claim.metadata.name: each.add.persistent_volume_claim
-        for each in world.cluster.events
-        if each.add.HasField("persistent_volume_claim")
+        event.add.persistent_volume_claim.metadata.name: event.add.persistent_volume_claim
+        for event in world.cluster.events
+        if event.add.HasField("persistent_volume_claim")
     }
     assert claims["data-db-0"].spec.volume_name == ""
     assert claims["logs-db-0"].spec.volume_name.startswith("pvc-")
     volumes = world.pod("db-0").message.spec.volumes
-    assert [each.persistent_volume_claim.claim_name for each in volumes] == list(claims)
+    assert [volume.persistent_volume_claim.claim_name for volume in volumes] == list(claims)
     world.events()
     world.feed(1, delete("Pod", "db-0"))
-    assert not any(each.add.HasField("persistent_volume_claim") for each in world.cluster.events)
+    assert not any(event.add.HasField("persistent_volume_claim") for event in world.cluster.events)
     assert world.names() == ["db-0"]
 
 
