@@ -54,9 +54,9 @@ def test_every_script_decides_as_upstream_does(mode: Mode) -> None:
 def test_every_script_survives_a_checkpoint_after_each_operation(mode: Mode) -> None:
     """A manager restored from JSON between any two operations decides no differently."""
     failures = [
-        each
+        difference
         for vector in scripts(mode.value)
-        for each in _differences(vector, mode, restoring=True)
+        for difference in _differences(vector, mode, restoring=True)
     ]
     assert not failures, "\n".join(failures[:5])
 
@@ -72,8 +72,10 @@ def _differences(vector: Json, mode: Mode, *, restoring: bool = False) -> Iterat
     if "config_error" in vector:
         yield f"{vector['id']}: accepted, expected {vector['config_error']}"
         return
-    if sorted(str(each) for each in node.manager.thresholds) != sorted(vector["thresholds"]):
-        yield f"{vector['id']}: parsed {[str(each) for each in node.manager.thresholds]}"
+    if sorted(str(threshold) for threshold in node.manager.thresholds) != sorted(
+        vector["thresholds"]
+    ):
+        yield f"{vector['id']}: parsed {[str(threshold) for threshold in node.manager.thresholds]}"
     yield from script_differences(vector, node.take)
 
 
@@ -89,7 +91,7 @@ class _Node:
     def take(self, step: Json) -> Json:
         """Play one step and return what the vectors record of it."""
         self._pods.change(step)
-        pods = [_pod(key, each) for key, each in self._pods.plain.items()]
+        pods = [_pod(key, item) for key, item in self._pods.plain.items()]
         assert all(
             qos_class(pod).value == plain["qos"]
             for pod, plain in zip(pods, self._pods.plain.values(), strict=True)
@@ -148,21 +150,21 @@ class _Node:
 def _seen(result: StepResult, listed: list[str]) -> Json:
     return {
         "error": result.error,
-        "conditions": [each.value for each in result.conditions_held],
-        "under": [each in result.conditions_held for each in ConditionType],
-        "thresholds_met": sorted(str(each) for each in result.thresholds_met),
+        "conditions": [condition.value for condition in result.conditions_held],
+        "under": [condition in result.conditions_held for condition in ConditionType],
+        "thresholds_met": sorted(str(threshold) for threshold in result.thresholds_met),
         "first_observed_ms": {
-            str(each): at_ns // MS for each, at_ns in result.first_observed_ns.items()
+            str(item): at_ns // MS for item, at_ns in result.first_observed_ns.items()
         },
         "condition_last_observed_ms": {
-            each.value: at_ns // MS for each, at_ns in result.condition_last_observed_ns.items()
+            item.value: at_ns // MS for item, at_ns in result.condition_last_observed_ns.items()
         },
         "any_of": {
-            "evicted": [each.uid for each in result.evictions],
-            "kills": [_kill(each) for each in result.evictions],
+            "evicted": [eviction.uid for eviction in result.evictions],
+            "kills": [_kill(eviction) for eviction in result.evictions],
             "gc": [name for name in ("containers", "images") if getattr(result.collected, name)],
-            "node_events": [_event(each) for each in result.events],
-            "pod_order": [each.uid for each in result.ranking] or listed,
+            "node_events": [_event(event) for event in result.events],
+            "pod_order": [pod.uid for pod in result.ranking] or listed,
         },
     }
 
@@ -213,21 +215,21 @@ def _pod(key: str, plain: Json) -> EvictionPod:
         containers=_containers(plain.get("containers")),
         init_containers=_containers(plain.get("init_containers")),
         overhead=_quantities(plain.get("overhead")),
-        volumes=tuple(_volume(each) for each in plain.get("volumes") or []),
+        volumes=tuple(_volume(volume) for volume in plain.get("volumes") or []),
         annotations=plain.get("annotations") or {},
         termination_grace_s=plain.get("termination_grace_s"),
-        tolerations=tuple(_toleration(each) for each in plain.get("tolerations") or []),
+        tolerations=tuple(_toleration(toleration) for toleration in plain.get("tolerations") or []),
     )
 
 
 def _containers(plain: list[Json] | None) -> tuple[EvictionContainer, ...]:
     return tuple(
         EvictionContainer(
-            name=each["name"],
-            requests=_quantities(each.get("requests")),
-            limits=_quantities(each.get("limits")),
+            name=container["name"],
+            requests=_quantities(container.get("requests")),
+            limits=_quantities(container.get("limits")),
         )
-        for each in plain or []
+        for container in plain or []
     )
 
 
@@ -260,19 +262,19 @@ def _usage(plain: Json) -> PodUsage:
         memory_working_set_bytes=plain.get("memory_ws"),
         containers=tuple(
             ContainerUsage(
-                name=each["name"],
-                memory_working_set_bytes=each.get("memory_ws"),
-                rootfs=_fs_usage(each.get("rootfs")),
-                logs=_fs_usage(each.get("logs")),
+                name=container["name"],
+                memory_working_set_bytes=container.get("memory_ws"),
+                rootfs=_fs_usage(container.get("rootfs")),
+                logs=_fs_usage(container.get("logs")),
             )
-            for each in plain.get("containers") or []
+            for container in plain.get("containers") or []
         ),
         volumes=tuple(
             VolumeUsage(
-                name=each["name"],
-                usage=FsUsage(used_bytes=each.get("used"), inodes_used=each.get("inodes_used")),
+                name=volume["name"],
+                usage=FsUsage(used_bytes=volume.get("used"), inodes_used=volume.get("inodes_used")),
             )
-            for each in plain.get("volumes") or []
+            for volume in plain.get("volumes") or []
         ),
         ephemeral_storage_bytes=plain.get("ephemeral_used"),
         processes=plain.get("processes"),

@@ -79,7 +79,7 @@ def test_simkubes_traces_are_read(
     report = _report([_TRACES / "simkube" / name])
     assert report.objects == objects
     assert (report.counts["update"], report.counts["delete"]) == (updates, deletes)
-    assert "unknown-object" not in {each.kind for each in report.issues}
+    assert "unknown-object" not in {issue.kind for issue in report.issues}
 
 
 def test_audit_events_of_googles_log_are_read() -> None:
@@ -89,7 +89,7 @@ def test_audit_events_of_googles_log_are_read() -> None:
     assert (created.objects["pod"], len(created.issues)) == (1, 0)
     paths = [folder / f"container_recorder_test_1_{number}.yaml" for number in (1, 2, 3)]
     run = _report(paths)
-    assert next(each.count for each in run.issues if each.kind == "put-together") == 2
+    assert next(issue.count for issue in run.issues if issue.kind == "put-together") == 2
 
 
 @pytest.mark.parametrize("path", sorted((_TRACES / "openb").glob("openb_pod_list_*.csv")))
@@ -99,9 +99,9 @@ def test_every_variant_of_openb_is_read(path: Path) -> None:
     assert report.objects["pod"] == sum(1 for _ in path.open()) - 1
     is_short = "multigpu" in path.name
     assert report.objects["priority_class"] == (0 if is_short else 4)
-    assert {each.kind for each in report.issues} <= {"no-request"}
+    assert {issue.kind for issue in report.issues} <= {"no-request"}
     if not is_short:
-        timed = {each.kind for each in _report([path], openb_timed=True).issues}
+        timed = {issue.kind for issue in _report([path], openb_timed=True).issues}
         assert "never-ran" in timed
 
 
@@ -110,9 +110,9 @@ def test_the_dlrm_trace_is_read() -> None:
     path = _TRACES / "alibaba" / "dlrm2025" / "disaggregated_DLRM_trace.csv"
     report = _report([path], made_nodes=100)
     assert (report.objects["pod"], report.objects["node"]) == (23_871, 100)
-    counted = {each.kind: each.count for each in report.issues if each.kind != "not-simulated"}
+    counted = {issue.kind: issue.count for issue in report.issues if issue.kind != "not-simulated"}
     assert counted == {"there-before": 7280, "censored": 8878}
-    limits = sum(each.count for each in report.issues if each.kind == "not-simulated")
+    limits = sum(issue.count for issue in report.issues if issue.kind == "not-simulated")
     assert limits == 23_871 - 12_248
 
 
@@ -121,7 +121,7 @@ def test_googles_tables_of_2011_are_read() -> None:
     paths = sorted((_TRACES / "google2011").glob("real-*.csv"))
     report = _report(paths)
     assert (report.objects["node"], report.objects["pod"]) == (1523, 1015)
-    counted = {each.kind: each.count for each in report.issues}
+    counted = {issue.kind: issue.count for issue in report.issues}
     assert (counted["missing-info"], counted["no-request"]) == (79, 79)
     assert counted["ignored-file"] == 1  # job_events
 
@@ -138,7 +138,7 @@ def test_alibabas_machines_of_2017_are_read() -> None:
     """1,313 are added; 39 soft errors."""
     report = _report([_TRACES / "alibaba" / "v2017" / "server_event.csv"])
     assert report.objects["node"] == 1313
-    assert {each.kind: each.count for each in report.issues} == {"no-recovery": 39}
+    assert {issue.kind: issue.count for issue in report.issues} == {"no-recovery": 39}
 
 
 def test_alibabas_batch_tasks_of_2017_begin_with_the_first_that_was_asked_for() -> None:
@@ -168,7 +168,7 @@ def test_a_recording_in_the_simulators_format_gives_the_same(name: str, tmp_path
         if event:
             told.append({"time": line["arrival"], "event": event, "resource": resource})
     record = tmp_path / "record.jsonl"
-    record.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in told))
+    record.write_bytes(b"".join(orjson.dumps(line) + b"\n" for line in told))
     recorded = _report([record])
     watched = _report(sorted(folder.glob("*.watch.jsonl.gz")))
     assert recorded.header.importer == "recorder 1"
@@ -184,7 +184,7 @@ def test_an_audit_log_wrapped_as_google_does_is_the_same(tmp_path: Path) -> None
     wrapped = tmp_path / "entries.json"
     with gzip.open(log) as file:
         entries = [_as_google(event) for event in map(orjson.loads, file)]
-    wrapped.write_bytes(b"".join(orjson.dumps(each) + b"\n" for each in entries))
+    wrapped.write_bytes(b"".join(orjson.dumps(entry) + b"\n" for entry in entries))
     told, plain = _report([wrapped]), _report([log])
     assert told.observed == plain.observed
     assert told.objects == plain.objects

@@ -84,7 +84,7 @@ def test_the_big_recording_has_what_its_recorder_and_its_driver_counted(tmp_path
     deletes = _deletes(records)
     assert deletes["Node", "user"] == 2
     assert deletes["Deployment", "user"] == 4
-    cleaned = sum(each.count for each in report.issues if each.kind == "clean-up")
+    cleaned = sum(issue.count for issue in report.issues if issue.kind == "clean-up")
     drained = _summary("b2")["condition_changes"]["DisruptionTarget=True:EvictionByEvictionAPI"]
     assert drained - cleaned <= deletes["Pod", "drain"] <= drained
     assert not deletes["Pod", "taint"]  # the world's own taint manager deletes those
@@ -123,16 +123,16 @@ def test_pod_lifetimes_in_the_demonstration_are_those_of_its_driver() -> None:
     assert high.life.service_duration_ns == pytest.approx(20e9, rel=0.01)
     assert not high.life.censored
     expected = [record.controller_pod for record in records if record.HasField("controller_pod")]
-    assert [each.owner.kind for each in expected] == ["Deployment", "ReplicaSet", "ReplicaSet"]
+    assert [entry.owner.kind for entry in expected] == ["Deployment", "ReplicaSet", "ReplicaSet"]
     assert expected[1].life.shutdown_duration_ns == pytest.approx(30e9, rel=0.01)
 
 
 def test_a_folder_of_a_recording_is_read_as_its_watches() -> None:
     """The audit log of the same run, and what its recorder noted, are told and left out."""
     ignored = [
-        Path(each.where).name
-        for each in validate(open_trace([_RECORDINGS / "a"])).issues
-        if each.kind == "ignored-file"
+        Path(issue.where).name
+        for issue in validate(open_trace([_RECORDINGS / "a"])).issues
+        if issue.kind == "ignored-file"
     ]
     assert "audit.jsonl.gz" in ignored
 
@@ -155,9 +155,9 @@ def test_openb_lists_are_read_whole() -> None:
     assert report.objects == {"node": 1213, "pod": 8152, "priority_class": 4}
     timed = list(open_trace(paths, options=ImportOptions(openb_timed=True)))
     lives = [record.pod_create.life for record in timed if record.HasField("pod_create")]
-    assert sum(each.censored for each in lives) == 34
+    assert sum(life.censored for life in lives) == 34
     never = [record.issue for record in timed if record.issue.kind == "never-ran"]
-    assert [each.count for each in never] == [897]
+    assert [group.count for group in never] == [897]
 
 
 @pytest.mark.parametrize(

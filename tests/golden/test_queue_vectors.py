@@ -69,7 +69,7 @@ def own(pod: PendingPod, object_event: ObjectEvent) -> bool:
 
 def registered(plugin: str, *labels: str, hint: QueueingHintFn | None = None) -> list[Registration]:
     """Return a plugin's registrations."""
-    return [Registration(plugin=plugin, event=event_of(each), hint=hint) for each in labels]
+    return [Registration(plugin=plugin, event=event_of(label), hint=hint) for label in labels]
 
 
 REGISTRATIONS = tuple(

@@ -48,8 +48,8 @@ class Detour:
         held = len(objects) - len(scenario["nominated"])
         self._objects, nominated = objects[:held], objects[held:]
         self.pending = pod_from_message(parse(pod_pb2.Pod, scenario["pending"]), self._interner)
-        for each in nominated:
-            self.scheduler.put_pod(pod_from_message(each.pod, self._interner))
+        for nomination in nominated:
+            self.scheduler.put_pod(pod_from_message(nomination.pod, self._interner))
         self.scheduler.put_pod(self.pending)
 
     def build(self) -> None:

@@ -89,9 +89,9 @@ def affinity_scores(pod: Pod, fitting: Sequence[Node], cluster: Cluster) -> list
                 weights[domain] = weights.get(domain, 0) + weight
     if not weights:
         return None
-    raw = [sum(weights.get(each, 0) for each in node.labels.items()) for node in fitting]
+    raw = [sum(weights.get(item, 0) for item in node.labels.items()) for node in fitting]
     least, span = min(raw), max(raw) - min(raw)
-    return [int(100.0 * ((each - least) / span)) if span else 0 for each in raw]
+    return [int(100.0 * ((score - least) / span)) if span else 0 for score in raw]
 
 
 def spread_refusal(pod: Pod, node: Node, cluster: Cluster) -> str:
@@ -102,12 +102,12 @@ def spread_refusal(pod: Pod, node: Node, cluster: Cluster) -> str:
         if value is None:
             return UNLABELLED
         counts: dict[str, int] = {}
-        for each in cluster.nodes.values():
-            if all(other.topology_key in each.labels for other in rules) and _counts(
-                pod, rule, each
+        for counted in cluster.nodes.values():
+            if all(other.topology_key in counted.labels for other in rules) and _counts(
+                pod, rule, counted
             ):
-                counts.setdefault(each.labels[rule.topology_key], 0)
-                counts[each.labels[rule.topology_key]] += _matching(pod, rule, each, cluster)
+                counts.setdefault(counted.labels[rule.topology_key], 0)
+                counts[counted.labels[rule.topology_key]] += _matching(pod, rule, counted, cluster)
         least = min(counts.values(), default=0) if len(counts) >= rule.min_domains else 0
         if counts.get(value, 0) + _picks(pod, rule, pod) - least > rule.max_skew:
             return SKEWED
@@ -130,11 +130,11 @@ def spread_scores(pod: Pod, fitting: Sequence[Node], cluster: Cluster) -> list[i
             if key == LABEL_HOSTNAME:
                 count, size = _matching(pod, rule, node, cluster), len(scored)
             else:
-                size = len({each.labels[key] for each in scored})
+                size = len({node.labels[key] for node in scored})
                 count = sum(
-                    _matching(pod, rule, each, cluster)
-                    for each in whole
-                    if each.labels[key] == node.labels[key] and _counts(pod, rule, each)
+                    _matching(pod, rule, other, cluster)
+                    for other in whole
+                    if other.labels[key] == node.labels[key] and _counts(pod, rule, other)
                 )
             total += count * log(size + 2) + (rule.max_skew - 1)
         raw[node.name] = floor(total + 0.5)
@@ -195,12 +195,12 @@ def _weighted(pod: Pod, other: Pod, cluster: Cluster) -> Iterable[tuple[PodAffin
     for sign, name in ((1, "pod_affinity"), (-1, "pod_anti_affinity")):
         own: PodAffinity = getattr(pod.spec, name) or _NONE
         theirs: PodAffinity = getattr(other.spec, name) or _NONE
-        for each in own.preferred:
-            if _wants(pod, each.term, other, cluster, incoming=True):
-                yield each.term, sign * each.weight
-        for each in theirs.preferred:
-            if _wants(other, each.term, pod, cluster):
-                yield each.term, sign * each.weight
+        for weighted in own.preferred:
+            if _wants(pod, weighted.term, other, cluster, incoming=True):
+                yield weighted.term, sign * weighted.weight
+        for weighted in theirs.preferred:
+            if _wants(other, weighted.term, pod, cluster):
+                yield weighted.term, sign * weighted.weight
     for term in _required(other.spec.pod_affinity):
         if _wants(other, term, pod, cluster):
             yield term, 1
@@ -208,7 +208,9 @@ def _weighted(pod: Pod, other: Pod, cluster: Cluster) -> Iterable[tuple[PodAffin
 
 def _rules(pod: Pod, action: UnsatisfiableAction) -> list[TopologySpreadConstraint]:
     return [
-        each for each in pod.spec.topology_spread_constraints if each.when_unsatisfiable is action
+        constraint
+        for constraint in pod.spec.topology_spread_constraints
+        if constraint.when_unsatisfiable is action
     ]
 
 

@@ -24,8 +24,8 @@ def least_allocated(shares: Sequence[tuple[int, int, int]]) -> int:
     if weight == 0:
         return 0
     total = sum(
-        (capacity - used) * NODE_SCORE_MAX // capacity * each
-        for capacity, used, each in present
+        (capacity - used) * NODE_SCORE_MAX // capacity * weight
+        for capacity, used, weight in present
         if used <= capacity
     )
     return total // weight
@@ -59,7 +59,9 @@ def most_allocated(shares: Sequence[tuple[int, int, int]]) -> int:
     """
     present = [share for share in shares if share[0] != 0]
     weight = sum(share[2] for share in present)
-    total = sum(min(used, capacity) * 100 // capacity * each for capacity, used, each in present)
+    total = sum(
+        min(used, capacity) * 100 // capacity * weight for capacity, used, weight in present
+    )
     return total // weight if weight else 0
 
 
@@ -73,13 +75,13 @@ def requested_to_capacity(
     plugins/helper/shape_score.go, BuildBrokenLinearFunction.
     """
     total = weight = 0
-    for capacity, used, each in shares:
+    for capacity, used, share in shares:
         if capacity == 0:
             continue
         score = on_line(100 if used > capacity else used * 100 // capacity, line)
         if score > 0:
-            total += score * each
-            weight += each
+            total += score * share
+            weight += share
     return (2 * total + weight) // (2 * weight) if weight else 0
 
 
@@ -156,7 +158,7 @@ def stretched(raw: Sequence[int]) -> list[int]:
     Source: kubernetes v1.34 plugins/interpodaffinity/scoring.go, NormalizeScore.
     """
     least, span = min(raw, default=0), max(raw, default=0) - min(raw, default=0)
-    return [int(100.0 * (float(each - least) / float(span))) if span else 0 for each in raw]
+    return [int(100.0 * (float(score - least) / float(span))) if span else 0 for score in raw]
 
 
 def spread_sums(
@@ -216,13 +218,13 @@ def turned(raw: Sequence[int], ignored: Sequence[bool]) -> list[int]:
 
     Source: kubernetes v1.34 plugins/podtopologyspread/scoring.go, NormalizeScore.
     """
-    scored = [each for each, left_out in zip(raw, ignored, strict=True) if not left_out]
+    scored = [score for score, left_out in zip(raw, ignored, strict=True) if not left_out]
     least, highest = min(scored, default=0), max(scored, default=0)
     return [
         0
         if left_out
         else NODE_SCORE_MAX
         if highest == 0
-        else NODE_SCORE_MAX * (highest + least - each) // highest
-        for each, left_out in zip(raw, ignored, strict=True)
+        else NODE_SCORE_MAX * (highest + least - score) // highest
+        for score, left_out in zip(raw, ignored, strict=True)
     ]

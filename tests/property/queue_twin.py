@@ -177,7 +177,7 @@ class Twin:
                 del self.unschedulable[stay.pod.name]
                 self.requeue(stay, verdict)
         self.move_cycle = self.cycle
-        if self.hints and any(isinstance(each, str) for each in self.flight):
+        if self.hints and any(isinstance(entry, str) for entry in self.flight):
             self.flight.append((event, None))
 
     def activate(self, pod: QueuedPod) -> None:
@@ -196,7 +196,7 @@ class Twin:
     def flush_backoff(self) -> None:
         """Tick the second."""
         for queue in (self.backoff, self.error_backoff):
-            for stay in [each for each in queue.values() if not self.backs_off(each)]:
+            for stay in [pod for pod in queue.values() if not self.backs_off(pod)]:
                 del queue[stay.pod.name]
                 self.to_active(stay, "", from_backoff=True)
 

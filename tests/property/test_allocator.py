@@ -290,7 +290,7 @@ def test_the_search_agrees_with_its_twin(problem: Problem) -> None:
     if expected is None or chosen is None:
         assert (chosen, expected) == (None, None)
         return
-    allocated = [[device.id for device in each.devices] for each in chosen.allocations]
+    allocated = [[device.id for device in allocation.devices] for allocation in chosen.allocations]
     assert allocated == [
         [id_ for pick in expected if pick.claim is claim for id_ in pick.devices]
         for claim in problem.claims

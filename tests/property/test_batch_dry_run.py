@@ -94,8 +94,8 @@ def change(data: st.DataObject, snapshot: Snapshot, step: int) -> None:
 def assert_agrees(batch: BatchDryRunResult, found: PreemptionEvaluation) -> None:
     """Compare candidates, their criteria, and the refusals."""
     judged = []
-    for each in found.candidates:
-        criteria = each.criteria
+    for candidate in found.candidates:
+        criteria = candidate.criteria
         numbers = (0, 0, 0, 0, 0)
         if criteria is not None:
             numbers = (
@@ -105,7 +105,7 @@ def assert_agrees(batch: BatchDryRunResult, found: PreemptionEvaluation) -> None
                 criteria.num_victims,
                 -criteria.earliest_start_ns,
             )
-        judged.append((each.candidate.node, numbers))
+        judged.append((candidate.candidate.node, numbers))
     rows = batch.rows.tolist()
     in_batch = {
         batch.name(row): tuple(criteria) if criteria[3] else (0, 0, 0, 0, 0)
@@ -115,7 +115,7 @@ def assert_agrees(batch: BatchDryRunResult, found: PreemptionEvaluation) -> None
     refusals = sorted(
         (reasons for status, count in batch.refusals for reasons in [status.reasons] * count)
     )
-    assert refusals == sorted(each.refusal.reasons for each in found.non_candidates)
+    assert refusals == sorted(candidate.refusal.reasons for candidate in found.non_candidates)
 
 
 def plain(data: st.DataObject, name: str) -> Pod:

@@ -132,8 +132,8 @@ class Constraints(RuleBasedStateMachine):
         """Begin with all nodes, in two zones, and some pods."""
         for number, name in enumerate(NODES):
             self.set_node(name, 1 + number // 2, "r" if number else "", tainted=False)
-        for number, (each, space, its_labels, node) in enumerate(pods):
-            self.set_pod(number, each, space, its_labels, node, going=False)
+        for number, (shape, space, its_labels, node) in enumerate(pods):
+            self.set_pod(number, shape, space, its_labels, node, going=False)
         self.ask_about(spec, "a", labels)
 
     @rule(
@@ -223,19 +223,19 @@ class Constraints(RuleBasedStateMachine):
         pod = self.asked[mask % len(self.asked)]
         assume(
             all(
-                each.selector is None or each.selector.requirements
-                for each in pod.spec.topology_spread_constraints
+                constraint.selector is None or constraint.selector.requirements
+                for constraint in pod.spec.topology_spread_constraints
             )
         )
         dry_run = dry_run_on(self.framework, pod, row)
-        gone = [each for i, each in enumerate(dry_run.pods()) if mask >> i & 1]
-        gone = [each for each in gone if not each.is_terminating]
-        for each in gone:
-            dry_run.remove(each)
+        gone = [pod for i, pod in enumerate(dry_run.pods()) if mask >> i & 1]
+        gone = [pod for pod in gone if not pod.is_terminating]
+        for victim in gone:
+            dry_run.remove(victim)
         back = gone[: len(gone) // 2]
-        for each in back:
-            dry_run.add(each)
-        left_out = {each.uid for each in gone} - {each.uid for each in back}
+        for victim in back:
+            dry_run.add(victim)
+        left_out = {pod.uid for pod in gone} - {pod.uid for pod in back}
         cluster = self._cluster(left_out)
         refusal = dry_run.refusal()
         found = refusal.reasons[0] if refusal is not None else ""

@@ -42,7 +42,7 @@ def test_sums_by_domain_agree(domain: list[int], count: list[int]) -> None:
     wanted = twins.sums(domain, count)
     assert sums.tolist() == [wanted.get(number, 0) for number in range(DOMAINS)]
     assert total == sum(wanted.values())
-    there = any(each and place >= 0 for place, each in zip(domain, count, strict=True))
+    there = any(pods and place >= 0 for place, pods in zip(domain, count, strict=True))
     assert domain_kernels.present(NODES, int64s(domain), int64s(count)) == there
 
 
@@ -52,7 +52,7 @@ def test_refusals_by_domain_agree(
 ) -> None:
     """Affinity overrides an earlier refusal; anti-affinity keeps it."""
     sums, places = held(domain, count), int64s(domain)
-    codes = int64s([7 * each for each in refused])
+    codes = int64s([7 * code for code in refused])
     domain_kernels.avoid(NODES, places, sums, 2, codes)
     avoided = twins.avoided(domain, sums.tolist())
     assert codes.tolist() == [
@@ -117,7 +117,7 @@ def test_spread_scores_agree(
     )
     raw, scores = np.zeros(len(rows), dtype=np.int64), np.zeros(len(rows), dtype=np.int64)
     domain_kernels.rounded(values, raw)
-    assert raw.tolist() == [twins.rounded(each) for each in values.tolist()]
+    assert raw.tolist() == [twins.rounded(value) for value in values.tolist()]
     domain_kernels.turn(np.array(ignored, dtype=np.bool_), raw, scores)
     assert scores.tolist() == twins.turned(raw.tolist(), ignored)
 

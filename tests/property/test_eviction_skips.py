@@ -38,8 +38,8 @@ NOTIFIED.MergeFrom(CONFIG)
 HARD = eviction_pb2.EvictionConfig(hard=CONFIG.hard)
 HARD_NOTIFIED = eviction_pb2.EvictionConfig(hard=CONFIG.hard, kernel_memcg_notification=True)
 CALM = [
-    node_pb2.NodeCondition(type=each, status="False")
-    for each in ("MemoryPressure", "DiskPressure", "PIDPressure")
+    node_pb2.NodeCondition(type=condition, status="False")
+    for condition in ("MemoryPressure", "DiskPressure", "PIDPressure")
 ]
 Decision = trace_pb2.Decision
 Segments = list[tuple[int, int]]
@@ -136,14 +136,14 @@ def log(
         nobody, kubelets, models=Models(), sink=entries.append, observer=nobody, usage=usage
     )
     replay.run(iter(told), Limits())
-    return [(each.time_ns, str(each.observed)) for each in entries], kubelets.steps
+    return [(entry.time_ns, str(entry.observed)) for entry in entries], kubelets.steps
 
 
 segments = st.lists(
     st.tuples(st.integers(0, 300), st.sampled_from([50, 400, 900, 1500, 2500, 3800])),
     min_size=1,
     max_size=4,
-    unique_by=lambda each: each[0],
+    unique_by=lambda pair: pair[0],
 ).map(sorted)
 
 

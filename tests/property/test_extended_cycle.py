@@ -53,11 +53,11 @@ class Agreeable:
         """Leave everything as it is."""
         return [
             NodeVictims(
-                node_name=each.node,
-                pod_uids=tuple(victim.uid for victim in each.victims),
-                budget_violations=each.violations,
+                node_name=candidate.node,
+                pod_uids=tuple(victim.uid for victim in candidate.victims),
+                budget_violations=candidate.violations,
             )
-            for each in candidates
+            for candidate in candidates
         ]
 
     def bind(self, pod: Pod, node_name: str) -> None:

@@ -26,7 +26,7 @@ def test_saturated_sums_decrease_again(requests: list[int], steps: list[tuple[in
     """Sixty-four of the largest pods are more than 62 bits hold."""
     snapshot = Snapshot()
     snapshot.set_node(make_node().capacity(memory="9E").obj())
-    kinds = [make_pod().req(memory=each) for each in requests]
+    kinds = [make_pod().req(memory=request) for request in requests]
     held: list[tuple[Pod, int]] = []
     made = 0
     for count, comes in steps:

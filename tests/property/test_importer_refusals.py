@@ -25,13 +25,13 @@ _JUNK: st.SearchStrategy[Any] = st.one_of(
 _SAMPLES = samples()
 _TABLES = sorted(
     name
-    for name, each in _SAMPLES.items()
-    if isinstance(each.value, list) and isinstance(each.value[0], list)
+    for name, sample in _SAMPLES.items()
+    if isinstance(sample.value, list) and isinstance(sample.value[0], list)
 )
 _DATA = sorted(
     name
-    for name, each in _SAMPLES.items()
-    if name not in _TABLES and not isinstance(each.value, str)
+    for name, sample in _SAMPLES.items()
+    if name not in _TABLES and not isinstance(sample.value, str)
 )
 _QUICK = settings(
     max_examples=30,
@@ -61,7 +61,7 @@ def _read_or_refuse(name: str, file: Path) -> None:
 
 def test_every_importer_has_a_sample() -> None:
     """So that none is left out here, or in tests/torture/files.py."""
-    assert set(IMPORTERS) == {each.importer for each in _SAMPLES.values()}
+    assert set(IMPORTERS) == {sample.importer for sample in _SAMPLES.values()}
 
 
 @pytest.mark.parametrize("name", sorted(_SAMPLES))

@@ -181,7 +181,7 @@ def test_rows_named_twice_are_merged_once(
     said_earlier = 100 + np.arange(NODES)
     given_codes = np.array(codes, dtype=np.int64)
     kernels.refuse(named, given_codes, 3, earlier, said_earlier, refuser, said)
-    columns = tuple(np.array(each, dtype=np.int64) for each in scores)
+    columns = tuple(np.array(column, dtype=np.int64) for column in scores)
     weights = np.arange(2, 2 + len(scores), dtype=np.int64)
     kernels.weigh(named, columns, weights, earlier.astype(np.int64), totals)
     for row in range(NODES):
@@ -191,7 +191,7 @@ def test_rows_named_twice_are_merged_once(
         refused = codes[row] and (before[row] == 0 or before[row] > 3)
         assert refuser[row] == (3 if refused else before[row])
         assert said[row] == (codes[row] if refused else 100 + row)
-        weighted = [weight * each[row] for weight, each in enumerate(scores, 2)]
+        weighted = [weight * column[row] for weight, column in enumerate(scores, 2)]
         assert totals[row] == before[row] + sum(weighted)
 
 

@@ -52,7 +52,7 @@ class Watched(Kubelets):
 
     def apply(self, operations: Sequence[pb.Operation]) -> Sequence[pb.OperationResult]:
         """Keep the observations of steps."""
-        self.seen += [each.step for each in operations if each.HasField("step")]
+        self.seen += [operation.step for operation in operations if operation.HasField("step")]
         return super().apply(operations)
 
 
@@ -89,7 +89,7 @@ def _played(
     told = [trace_pb2.Record(header=trace_pb2.Header(window_end_time_ns=UNTIL_S * S))]
     node = trace_pb2.Record()
     node.create.node.CopyFrom(_node())
-    told += [node, *(trace_pb2.Record(usage=each) for each in profiles)]
+    told += [node, *(trace_pb2.Record(usage=profile) for profile in profiles)]
     for number, message in enumerate(messages, 1):
         life = trace_pb2.PodLife(usage_id=number if profiles else None)
         told.append(trace_pb2.Record(pod_create=trace_pb2.PodCreate(pod=message, life=life)))
@@ -101,14 +101,16 @@ def _played(
 
 
 def _check(watched: Watched, messages: Sequence[pod_pb2.Pod]) -> None:
-    by_uid = {each.metadata.uid: each for each in messages}
+    by_uid = {message.metadata.uid: message for message in messages}
     for step in watched.seen:
         for stats in step.observations.pods:
             spec = by_uid[stats.pod.uid].spec
-            limits = {each.name: container_limit(each) for each in long_running(spec)}
-            for each in stats.containers:
-                limit = limits[each.name]
-                assert limit is None or each.memory_working_set_bytes <= limit
+            limits = {
+                container.name: container_limit(container) for container in long_running(spec)
+            }
+            for usage in stats.containers:
+                limit = limits[usage.name]
+                assert limit is None or usage.memory_working_set_bytes <= limit
             whole = pod_limit(spec)
             assert whole is None or stats.memory_working_set_bytes <= whole
 
@@ -117,15 +119,15 @@ def _check(watched: Watched, messages: Sequence[pod_pb2.Pod]) -> None:
 @given(described=st.lists(pods, min_size=1, max_size=4))
 def test_no_containers_usage_exceeds_its_limit(described: list[dict[str, object]]) -> None:
     """Nor a pod's that of its cgroup, nor all pods' that of kubepods, where usage is a line."""
-    messages = [_pod(number, each) for number, each in enumerate(described)]
+    messages = [_pod(number, containers) for number, containers in enumerate(described)]
     watched, log = _played(messages)
     _check(watched, messages)
     limit = kubepods_limit(_node(), DEFAULT_KUBELET)
     assert limit is not None
     for step in watched.seen:
-        used = sum(each.memory_working_set_bytes for each in step.observations.pods)
+        used = sum(pod.memory_working_set_bytes for pod in step.observations.pods)
         assert used <= limit
-    event(f"kills: {any(each.observed.HasField('oom_killed') for each in log)}")
+    event(f"kills: {any(entry.observed.HasField('oom_killed') for entry in log)}")
 
 
 @settings(max_examples=30, deadline=None)
@@ -141,8 +143,8 @@ def test_no_recorded_usage_exceeds_a_limit(
 ) -> None:
     """Usage of a container if it is recorded by container, otherwise of the pod."""
     messages, profiles = [], []
-    for number, (each, windows) in enumerate(zip(described, samples, strict=False), 1):
-        message = _pod(number, each)
+    for number, (containers, windows) in enumerate(zip(described, samples, strict=False), 1):
+        message = _pod(number, containers)
         message.metadata.annotations.clear()
         messages.append(message)
         profiles.append(_profile(number, message, windows))
@@ -150,14 +152,14 @@ def test_no_recorded_usage_exceeds_a_limit(
             for segment in profiles[-1].segments:
                 del segment.containers[:]
     watched, log = _played(messages, profiles)
-    by_uid = {each.metadata.uid: each for each in messages}
+    by_uid = {message.metadata.uid: message for message in messages}
     if by_container:
         _check(watched, messages)
     for step in watched.seen:
         for stats in step.observations.pods:
             whole = pod_limit(by_uid[stats.pod.uid].spec)
             assert whole is None or stats.memory_working_set_bytes <= whole
-    event(f"kills: {any(each.observed.HasField('oom_killed') for each in log)}")
+    event(f"kills: {any(entry.observed.HasField('oom_killed') for entry in log)}")
 
 
 def _profile(
@@ -170,5 +172,5 @@ def _profile(
         for index, container in enumerate(long_running(message.spec)):
             used = segment.containers.add(name=container.name)
             used.memory_bytes = used_mib[index % 2] * MIB
-        segment.memory_bytes = sum(each.memory_bytes for each in segment.containers)
+        segment.memory_bytes = sum(container.memory_bytes for container in segment.containers)
     return profile

@@ -107,8 +107,8 @@ def test_a_queue_that_gets_the_count_of_passing_pods_is_as_one_that_gets_each(
     half = len(operations) // 2
     in_parts = without_passing([*without_passing(operations[:half]), *operations[half:]])
     assert after(rules, fewer) == after(rules, in_parts) == after(rules, operations)
-    ended = sum(each.WhichOneof("operation") == "done" for each in operations)
-    passed = sum(each.pass_through.pods for each in fewer)
+    ended = sum(operation.WhichOneof("operation") == "done" for operation in operations)
+    passed = sum(operation.pass_through.pods for operation in fewer)
     assert passed <= ended
 
 
@@ -125,7 +125,7 @@ def test_a_pod_that_is_added_again_passes_with_its_own_life_only() -> None:
     """Its first one began before these operations."""
     operations = lived([("come", 1), ("end", 1), ("again", 1), ("end", 1)])
     fewer = without_passing(operations[1:])
-    kinds = [each.WhichOneof("operation") for each in fewer]
+    kinds = [operation.WhichOneof("operation") for operation in fewer]
     assert kinds == ["commit_pop", "done", "delete_pod", "pass_through"]
     assert after("v1.34", [operations[0], *fewer]) == after("v1.34", operations)
 
@@ -133,7 +133,7 @@ def test_a_pod_that_is_added_again_passes_with_its_own_life_only() -> None:
 def test_pods_that_pass_one_after_the_other_are_one_operation() -> None:
     """Of the last of them it has the time."""
     fewer = without_passing(lived([("come", 2), ("end", 1), ("end", 1), ("come", 1), ("end", 1)]))
-    assert [each.WhichOneof("operation") for each in fewer] == ["pass_through"]
+    assert [operation.WhichOneof("operation") for operation in fewer] == ["pass_through"]
     assert (fewer[0].time_ns, fewer[0].pass_through.first_cycle) == (4 * SECOND_NS, 1)
     assert fewer[0].pass_through.pods == 3
 

@@ -80,10 +80,10 @@ def violators(
                 violates = budget.disruptions_allowed <= 0
             else:
                 users = [
-                    each.name
-                    for each in pods[: index + 1]
-                    if each.labels.get("app") == budget.name
-                    and each.name not in budget.disrupted_pods
+                    pod.name
+                    for pod in pods[: index + 1]
+                    if pod.labels.get("app") == budget.name
+                    and pod.name not in budget.disrupted_pods
                 ]
                 violates = pod.name in users and len(users) > budget.disruptions_allowed
             if violates:
@@ -101,7 +101,7 @@ def verdict(cluster: Cluster, node: str, rules: PreemptionRules) -> Verdict | No
         return None
     guarded = violators(lower, cluster.all_budgets, rules)
     victims: list[Pod] = []
-    for pod in sorted(lower, key=lambda each: each.name not in guarded):
+    for pod in sorted(lower, key=lambda pod: pod.name not in guarded):
         if fits(cluster, node, [*kept, pod]):
             kept.append(pod)
         else:
@@ -134,7 +134,7 @@ def test_the_preemptor_agrees_with_its_naive_twin(cluster: Cluster, rules: Preem
         cluster.pod, cluster, tie_break=lambda nodes: nodes[0], now_ns=NOW_NS
     )
     twin = {node: verdict(cluster, node, rules) for node in cluster.allocatable}
-    expected = {node: each for node, each in twin.items() if each is not None}
+    expected = {node: item for node, item in twin.items() if item is not None}
     assert {
         judged.candidate.node: (
             [pod.name for pod in judged.candidate.victims],
@@ -142,13 +142,13 @@ def test_the_preemptor_agrees_with_its_naive_twin(cluster: Cluster, rules: Preem
         )
         for judged in found.candidates
     } == expected
-    assert {each.node for each in found.non_candidates} == twin.keys() - expected.keys()
+    assert {candidate.node for candidate in found.non_candidates} == twin.keys() - expected.keys()
     if not expected:
         assert isinstance(found.outcome, CannotHelp)
         return
     assert isinstance(found.outcome, Nomination)
-    best = min(goodness(cluster, each) for each in expected.values())
-    equals = [node for node, each in expected.items() if goodness(cluster, each) == best]
+    best = min(goodness(cluster, entry) for entry in expected.values())
+    equals = [node for node, item in expected.items() if goodness(cluster, item) == best]
     assert found.outcome.node == equals[0]
 
 

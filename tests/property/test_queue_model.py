@@ -269,7 +269,7 @@ class QueueMachine(RuleBasedStateMachine):
         assert [row_of(ACTIVE, pod_info) for pod_info in state.active] == self.in_pop_order()
         expected = [(self.expiry_ns(row), row) for row in self.rows if row.where == BACKOFF]
         expected.sort(key=lambda ends: (ends[0], ends[1].sequence))
-        backing_off = [(each.expiry_ns, row_of(BACKOFF, each.pod_info)) for each in state.backoff]
+        backing_off = [(pod.expiry_ns, row_of(BACKOFF, pod.pod_info)) for pod in state.backoff]
         if self.mode == "v1.16":  # what is known of a name may go while its pod backs off
             backing_off.sort(key=lambda ends: (ends[0], ends[1].sequence))
         assert backing_off == expected
@@ -415,7 +415,7 @@ class NamesMachine(QueueMachine):
     def failed(self, name: str) -> None:
         """Count a failure, unless a backoff runs or ends now; drop old names."""
         self.names = {
-            each: known for each, known in self.names.items() if known[1] + MAX_NS >= self.now_ns
+            item: known for item, known in self.names.items() if known[1] + MAX_NS >= self.now_ns
         }
         attempts, updated_ns = self.names.get(name, (0, 0))
         if attempts == 0 or updated_ns + wait_ns(attempts) < self.now_ns:
@@ -429,7 +429,7 @@ class NamesMachine(QueueMachine):
     def names_are_remembered_alike(self) -> None:
         """Failures and the time of the last one, by name."""
         known = self.queue.snapshot().name_backoffs
-        assert {each.key[1]: (each.attempts, each.updated_ns) for each in known} == self.names
+        assert {pod.key[1]: (pod.attempts, pod.updated_ns) for pod in known} == self.names
 
 
 def test_v1_20_agrees_with_a_flat_list() -> None:

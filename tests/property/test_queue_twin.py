@@ -262,17 +262,17 @@ class TwinMachine(RuleBasedStateMachine):
         """Compare every sub-queue, and the events recorded for pods in flight."""
         state, twin = self.queue.snapshot(), self.twin
         assert [seen(pod_info) for pod_info in state.active] == twin_rows(twin, twin.active)
-        backing_off = [(each.expiry_ns, seen(each.pod_info)) for each in state.backoff]
+        backing_off = [(pod.expiry_ns, seen(pod.pod_info)) for pod in state.backoff]
         assert [row for _, row in backing_off] == twin_rows(twin, twin.backoff)
         assert [ns for ns, _ in backing_off] == [
             twin.expiry_ns(stay) for stay in twin.in_order(twin.backoff)
         ]
-        errors = [seen(each.pod_info) for each in state.error_backoff]
+        errors = [seen(pod.pod_info) for pod in state.error_backoff]
         assert errors == twin_rows(twin, twin.error_backoff)
         waiting = sorted(seen(pod_info) for pod_info in state.unschedulable)
         assert waiting == sorted(twin_rows(twin, twin.unschedulable))
         assert (state.scheduling_cycle, state.move_request_cycle) == (twin.cycle, twin.move_cycle)
-        flight = [each for each in twin.flight if isinstance(each, str)]
+        flight = [entry for entry in twin.flight if isinstance(entry, str)]
         assert [uid for uid, _ in state.hint_state.pods] == flight
         assert len(state.hint_state.events) == len(twin.flight) - len(flight)
 
@@ -280,7 +280,7 @@ class TwinMachine(RuleBasedStateMachine):
     def an_entry_stands_in_one_sub_queue(self) -> None:
         """Or in two where upstream leaves it: judged twice in one update, without pops."""
         state = self.queue.snapshot()
-        waiting = [each.pod_info for each in (*state.backoff, *state.error_backoff)]
+        waiting = [pod.pod_info for pod in (*state.backoff, *state.error_backoff)]
         pod_infos = [*state.active, *waiting, *state.unschedulable]
         places = Counter(pod_info.sequence for pod_info in pod_infos)
         assert sorted(places.elements()) == sorted(self.twin.sequences())

@@ -185,12 +185,19 @@ def test_no_step_adds_above_the_surge_or_takes_below_the_available(
     ]
     new, old = sized[-1], sized[:-1]
     sizes = rolled(bounds, new, old)
-    total = sum(sizes.get(each.uid, each.replicas) for each in sized)
-    grew = any(size > each.replicas for each in sized if (size := sizes.get(each.uid, 0)))
+    total = sum(sizes.get(replica_set.uid, replica_set.replicas) for replica_set in sized)
+    grew = any(
+        size > replica_set.replicas
+        for replica_set in sized
+        if (size := sizes.get(replica_set.uid, 0))
+    )
     assert not grew or total <= bounds.most
-    left = sum(min(sizes.get(each.uid, each.replicas), each.available) for each in sized)
+    left = sum(
+        min(sizes.get(replica_set.uid, replica_set.replicas), replica_set.available)
+        for replica_set in sized
+    )
     if sizes.get(new.uid, new.replicas) >= new.replicas and left < sum(
-        each.available for each in sized
+        replica_set.available for replica_set in sized
     ):
         assert left >= bounds.least_available
 

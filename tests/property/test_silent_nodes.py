@@ -84,7 +84,7 @@ def cluster_of(places: Sequence[int]) -> World:
 def shown(pod: PodRecord) -> tuple[object, ...]:
     """Return the fields of a pod that a kubelet writes: phase, start time, containers."""
     status = pod.message.status
-    containers = tuple(each.SerializeToString() for each in status.container_statuses)
+    containers = tuple(container.SerializeToString() for container in status.container_statuses)
     return status.phase, status.start_time.ToNanoseconds(), containers, pod.running_ns
 
 
@@ -115,7 +115,7 @@ class Watcher:
             assert uid in self.world.cluster.pods, f"{pod.key} was removed: {pod.removal}"
             assert shown(pod) == was
         for name, node in self.world.cluster.nodes.items():
-            if any(each.status == "Unknown" for each in node.status.conditions):
+            if any(condition.status == "Unknown" for condition in node.status.conditions):
                 on_node = self.world.cluster.active_by_node.get(name, {}).values()
                 assert not any(pod.is_ready for pod in on_node)
         keys = [pod.key for pod in self.world.cluster.pods.values()]

@@ -68,7 +68,7 @@ class Stopping(RandomScheduler):
 
     def _spare_jobs(self, verdict: scheduler_pb2.Unschedulable) -> None:
         victims = verdict.preemption.victims
-        kept = [each for each in victims if not self._is_a_jobs(each.pod.uid)]
+        kept = [victim for victim in victims if not self._is_a_jobs(victim.pod.uid)]
         if not kept:
             verdict.ClearField("preemption")
             return
@@ -100,7 +100,7 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
         seed=seed, nodes=4, pods=30, deployments=3, budgets=3, window_ns=90 * SECOND_NS
     )
     random = Random(seed)  # noqa: S311 - chance makes the cases
-    records = [each for each in generate(options) if not each.HasField("usage")]
+    records = [record for record in generate(options) if not record.HasField("usage")]
     for record in records:
         if record.create.HasField("node"):
             # No object has the wait of a controller whose pods kubelets reject: all have room.
@@ -118,12 +118,16 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
         annotations = job.spec.template.metadata.annotations
         annotations["reprieve/service-time"] = f"{random.randrange(5, 50)}s"
         made += [KubernetesObject(stateful_set=numbered), KubernetesObject(job=job)]
-    for each in made:
+    for obj in made:
         at_ns = random.randrange(options.window_ns)
-        records.append(trace_pb2.Record(time_ns=at_ns, create=each))
+        records.append(trace_pb2.Record(time_ns=at_ns, create=obj))
     records += [rejected_pod(number, random.randrange(options.window_ns)) for number in range(8)]
-    deployments = [each.create.deployment for each in records if each.create.HasField("deployment")]
-    names = [each.pod_create.pod.metadata.name for each in records if each.HasField("pod_create")]
+    deployments = [
+        record.create.deployment for record in records if record.create.HasField("deployment")
+    ]
+    names = [
+        record.pod_create.pod.metadata.name for record in records if record.HasField("pod_create")
+    ]
     for _ in range(8):
         record = trace_pb2.Record(time_ns=random.randrange(options.window_ns))
         if random.random() < 0.6:
@@ -133,8 +137,8 @@ def workload(seed: int, until_ns: int) -> list[trace_pb2.Record]:
             record.update.deployment.CopyFrom(random.choice(deployments))
             record.update.deployment.spec.replicas = random.randrange(8)
         records.append(record)
-    ordered = sorted(records, key=lambda each: each.time_ns)
-    return [each for each in ordered if each.time_ns <= until_ns]
+    ordered = sorted(records, key=lambda record: record.time_ns)
+    return [record for record in ordered if record.time_ns <= until_ns]
 
 
 def rejected_pod(number: int, at_ns: int) -> trace_pb2.Record:
@@ -165,11 +169,14 @@ def printed(replay: Replay, records: list[trace_pb2.Record]) -> list[KubernetesO
     """Return what the API server of a world would list; controllers as users last wrote them."""
     cluster = replay.cluster
     objects = [
-        *(KubernetesObject(pod=each.message) for each in cluster.pods.values()),
-        *(KubernetesObject(node=each) for each in cluster.nodes.values()),
-        *(KubernetesObject(pod_disruption_budget=each) for each in cluster.budgets.values()),
-        *(KubernetesObject(deployment=each) for each in cluster.deployments.values()),
-        *(KubernetesObject(replica_set=each) for each in cluster.replica_sets.values()),
+        *(KubernetesObject(pod=pod.message) for pod in cluster.pods.values()),
+        *(KubernetesObject(node=node) for node in cluster.nodes.values()),
+        *(KubernetesObject(pod_disruption_budget=budget) for budget in cluster.budgets.values()),
+        *(KubernetesObject(deployment=deployment) for deployment in cluster.deployments.values()),
+        *(
+            KubernetesObject(replica_set=replica_set)
+            for replica_set in cluster.replica_sets.values()
+        ),
     ]
     for record in records:
         match record.create.WhichOneof("object"):
@@ -177,8 +184,8 @@ def printed(replay: Replay, records: list[trace_pb2.Record]) -> list[KubernetesO
                 objects.append(record.create)
             case "job":
                 objects.append(KubernetesObject(job=_with_status(replay, record.create.job)))
-    for each in objects:
-        meta = getattr(each, each.WhichOneof("object") or "").metadata
+    for obj in objects:
+        meta = getattr(obj, obj.WhichOneof("object") or "").metadata
         if not meta.HasField("creation_timestamp"):
             meta.creation_timestamp.FromNanoseconds(1)
     return objects
@@ -233,14 +240,14 @@ def test_a_list_of_a_clusters_objects_continues_as_the_cluster_does(
     replay, _ = played(records, Stopping(seed, moment_ns), moment_ns)
     objects = printed(replay, records)
     if not lists_sets:
-        objects = [each for each in objects if not each.HasField("replica_set")]
+        objects = [obj for obj in objects if not obj.HasField("replica_set")]
     _, log = played(records, Stopping(seed, moment_ns), moment_ns + _AFTER_NS)
-    read = printed_and_read([object_to_json(each) for each in objects], moment_ns)
+    read = printed_and_read([object_to_json(obj) for obj in objects], moment_ns)
     scheduler = Stopping(seed, -1)
     _, read_log = played(read, scheduler, _AFTER_NS)
     check_places(scheduler.cluster)
     at_once = [entry for entry in read_log if entry.time_ns == moment_ns]
-    assert [each.observed.WhichOneof("observed") for each in at_once] == []
+    assert [entry.observed.WhichOneof("observed") for entry in at_once] == []
     assert did(read_log, moment_ns) == did(log, moment_ns)
 
 
@@ -258,7 +265,7 @@ RECORDINGS = Path(__file__).parents[2] / ".." / "shared" / "traces" / "recording
 def standing(changes: Iterable[Change], moment_ns: int) -> list[Raw]:
     """Return the objects that stand at a moment of a recording."""
     cut = cut_at(lambda _issues: changes, moment_ns)(Issues())
-    return [dict(each.raw) for each in takewhile(lambda each: each.initial, cut)]
+    return [dict(entry.raw) for entry in takewhile(lambda record: record.initial, cut)]
 
 
 def missing_pods(items: list[Raw]) -> Counter[str]:
@@ -267,22 +274,24 @@ def missing_pods(items: list[Raw]) -> Counter[str]:
     Its Deployment's replicas count: a controller may not have seen them at that moment.
     """
     wanted = {
-        uid(each): each["spec"].get("replicas", 1) for each in items if key(each)[0] == "Deployment"
+        uid(item): item["spec"].get("replicas", 1) for item in items if key(item)[0] == "Deployment"
     }
     active = Counter(
-        (controller(each) or {}).get("uid")
-        for each in items
-        if key(each)[0] == "Pod"
-        and phase(each) not in TERMINAL_PHASES
-        and not is_being_deleted(each)
+        (controller(item) or {}).get("uid")
+        for item in items
+        if key(item)[0] == "Pod"
+        and phase(item) not in TERMINAL_PHASES
+        and not is_being_deleted(item)
     )
     found: Counter[str] = Counter()
-    for each in items:
-        if key(each)[0] != "ReplicaSet":
+    for replica_set in items:
+        if key(replica_set)[0] != "ReplicaSet":
             continue
-        owner = controller(each)
-        replicas = wanted.get(str(owner["uid"]), 0) if owner else each["spec"].get("replicas", 1)
-        found[key(each)[2]] = replicas - active[uid(each)]
+        owner = controller(replica_set)
+        replicas = (
+            wanted.get(str(owner["uid"]), 0) if owner else replica_set["spec"].get("replicas", 1)
+        )
+        found[key(replica_set)[2]] = replicas - active[uid(replica_set)]
     return Counter({name: count for name, count in found.items() if count})
 
 
@@ -293,7 +302,7 @@ def test_a_recorded_cluster_printed_at_any_moment_stays_as_it_is(name: str) -> N
     files = sorted((RECORDINGS / name).glob("*.watch.jsonl.gz"))
     changes_of = watch.open_recording(files).changes
     recorded = list(changes_of(Issues()))
-    first_ns, last_ns = (max(each.at_ns for each in recorded[:1]), recorded[-1].at_ns)
+    first_ns, last_ns = (max(entry.at_ns for entry in recorded[:1]), recorded[-1].at_ns)
     random = Random(name)  # noqa: S311 - chance makes the cases
     for _ in range(6):
         moment_ns = random.randrange(first_ns, last_ns)
@@ -305,13 +314,13 @@ def test_a_recorded_cluster_printed_at_any_moment_stays_as_it_is(name: str) -> N
         made = Counter(e.observed.created.owner.name for e in log if e.observed.HasField("created"))
         assert made == +lacking
         running = {
-            uid(each)
-            for each in items
-            if key(each)[0] == "Pod" and phase(each) == "Running" and not is_being_deleted(each)
+            uid(item)
+            for item in items
+            if key(item)[0] == "Pod" and phase(item) == "Running" and not is_being_deleted(item)
         }
         gone = {
-            each
-            for each in running
-            if each not in replay.cluster.pods or replay.cluster.pods[each].is_terminating
+            pod
+            for pod in running
+            if pod not in replay.cluster.pods or replay.cluster.pods[pod].is_terminating
         }
         assert len(gone) == sum((-lacking).values())

@@ -88,7 +88,7 @@ def test_requested_to_capacity_equals_the_twins(
 ) -> None:
     """Each row's score along rising and falling lines."""
     scaled = sorted((bend, height * 10) for bend, height in line)
-    bends, heights = (np.array(each, dtype=np.int64) for each in zip(*scaled, strict=True))
+    bends, heights = (np.array(column, dtype=np.int64) for column in zip(*scaled, strict=True))
     scores = np.zeros(NODES, dtype=np.int64)
     usage_kernels.requested_to_capacity(
         ROWS,
@@ -111,4 +111,4 @@ def test_requested_to_capacity_equals_the_twins(
 def test_a_falling_line_truncates_toward_zero() -> None:
     """Upstream divides whole numbers, which cuts off towards 0 on the way down too."""
     line = [(0, 100), (30, 0)]
-    assert [twins.on_line(each, line) for each in (0, 1, 29, 30, 99)] == [100, 97, 4, 0, 0]
+    assert [twins.on_line(at, line) for at in (0, 1, 29, 30, 99)] == [100, 97, 4, 0, 0]

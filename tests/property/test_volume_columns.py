@@ -109,8 +109,8 @@ class World:
             binding_mode=BindingMode.WAIT_FOR_FIRST_CONSUMER,
         )
         objects: list[CatalogObject] = [*claims(), local, self._volume(0), self._volume(1)]
-        for each in objects:
-            snapshot.catalog.put(each)
+        for obj in objects:
+            snapshot.catalog.put(obj)
         for name in CLAIMS[:3]:
             source = CsiSource(driver="csi.x", volume_handle=name)
             snapshot.catalog.put(PersistentVolume(name=f"pv-{name}", source=source))
@@ -189,8 +189,8 @@ def test_a_dry_run_equals_the_cluster_without_the_victims(
                 k: v for k, v in world.pods.items() if f"uid-{k}" not in {g.uid for g in gone}
             }
             fresh = Framework(without.snapshot())
-            for each in gone:
-                view.remove(each)
+            for pod_gone in gone:
+                view.remove(pod_gone)
             codes = [
                 column.plugin.filter_node(column.pre.data, view)
                 for column in verdicts.columns.values()

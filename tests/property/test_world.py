@@ -168,7 +168,10 @@ def check_budgets(cluster: Cluster) -> None:
             and value.selector.matches(pod.message.metadata.labels)
         ]
         healthy = sum(
-            any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+            any(
+                condition.type == "Ready" and condition.status == "True"
+                for condition in pod.status.conditions
+            )
             and not pod.metadata.HasField("deletion_timestamp")
             for pod in covered
         )
@@ -222,8 +225,12 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
     """
     random = Random(seed)  # noqa: S311 - chance makes the cases
     records = list(generate(options))
-    deployments = [each.create.deployment for each in records if each.create.HasField("deployment")]
-    names = [each.pod_create.pod.metadata.name for each in records if each.HasField("pod_create")]
+    deployments = [
+        record.create.deployment for record in records if record.create.HasField("deployment")
+    ]
+    names = [
+        record.pod_create.pod.metadata.name for record in records if record.HasField("pod_create")
+    ]
     for _ in range(12):
         at_ns = random.randrange(options.window_ns)
         record = trace_pb2.Record(time_ns=at_ns)
@@ -253,7 +260,7 @@ def meddled(seed: int, options: GenerateOptions) -> list[trace_pb2.Record]:
                 ref = ObjectReference(kind="Deployment", namespace="default", name=name)
                 record.delete.object.CopyFrom(ref)
         records.append(record)
-    return sorted(records, key=lambda each: each.time_ns)
+    return sorted(records, key=lambda record: record.time_ns)
 
 
 @settings(max_examples=6)

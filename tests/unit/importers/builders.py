@@ -153,7 +153,7 @@ def _kind(record: Record) -> str:
 def observed(records: Iterable[Record], kind: str) -> list[Observed]:
     """Return the observations of a kind."""
     found = (record.observed for record in records if record.HasField("observed"))
-    return [each for each in found if each.WhichOneof("observed") == kind]
+    return [entry for entry in found if entry.WhichOneof("observed") == kind]
 
 
 def deletes(records: Iterable[Record]) -> list[Delete]:

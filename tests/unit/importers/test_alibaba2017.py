@@ -61,13 +61,13 @@ def test_instances_of_a_task_are_pods_of_its_length(tmp_path: Path) -> None:
     """Without batch_instance, with or without a line of names; cores are hundredths."""
     text = _NAMES + "20,50,3,4,2,Terminated,50,0.0625\n10,15,3,5,1,Failed,100,0.125\n"
     found = _creates(_imported(tmp_path, batch_task=text))
-    assert [(at, each.pod.metadata.name) for at, each in found] == [
+    assert [(at, create.pod.metadata.name) for at, create in found] == [
         (10, "batch-3-5-0"),
         (20, "batch-3-4-0"),
         (20, "batch-3-4-1"),
     ]
-    assert [each.life.service_duration_ns // S for _, each in found] == [5, 30, 30]
-    assert [each.life.fails for _, each in found] == [True, False, False]
+    assert [create.life.service_duration_ns // S for _, create in found] == [5, 30, 30]
+    assert [create.life.fails for _, create in found] == [True, False, False]
     requests = found[1][1].pod.spec.containers[0].resources.requests
     assert dict(requests) == {"cpu": "500m", "memory": str(1 << 36)}
     assert found[1][1].pod.metadata.uid != found[2][1].pod.metadata.uid
@@ -80,7 +80,7 @@ def test_tasks_that_have_no_whole_life_are_counted(tmp_path: Path) -> None:
         "9,5,1,4,1,Terminated,50,0.1\n5,9,1,5,3,Terminated,,\n"
     )
     records = _imported(tmp_path, batch_task=text)
-    lives = {each.pod.metadata.name: each.life for _, each in _creates(records)}
+    lives = {record.pod.metadata.name: record.life for _, record in _creates(records)}
     assert lives["batch-1-3-0"].service_duration_ns == 4 * S
     assert lives["batch-1-4-0"].service_duration_ns == 0
     assert lives["batch-1-1-0"].censored
@@ -105,7 +105,7 @@ def test_runs_of_instances_have_their_own_times(tmp_path: Path) -> None:
     assert (first_at, first.life.service_duration_ns) == (20, 15 * S)
     assert first.pod.spec.containers[0].resources.requests["cpu"] == "500m"
     assert (second_at, second.life.fails) == (50, True)
-    nodes = [each.scheduled.node_name for each in observed(records, "scheduled")]
+    nodes = [entry.scheduled.node_name for entry in observed(records, "scheduled")]
     assert nodes == ["machine-7", "machine-8"]
     assert [issue.kind for issue in issues(records)] == ["unknown-task"]
 
@@ -118,7 +118,7 @@ def test_online_containers_are_above_batch(tmp_path: Path) -> None:
         container_event='0,Create,11,1,4,0.125,0.1,"1|2"\n60,Create,12,2,4,0.125,0.1,"3"\n',
         batch_task="20,80,3,4,1,Terminated,50,0.5\n",
     )
-    pods = {each.pod.metadata.name: each for _, each in _creates(records)}
+    pods = {record.pod.metadata.name: record for _, record in _creates(records)}
     assert pods["online-11"].pod.spec.node_name == "machine-1"
     assert not pods["online-12"].pod.spec.node_name
     assert pods["online-11"].life.censored

@@ -119,7 +119,7 @@ def test_a_copy_without_edits_replaces_the_object(tmp_path: Path) -> None:
     file.write_text(yaml.safe_dump_all([_live(), copy]))
     records = [record for record in open_trace([file]) if record.HasField("create")]
     assert not any(record.HasField("update") for record in open_trace([file]))
-    assert [each.create.deployment.status.ready_replicas for each in records] == [1]
+    assert [record.create.deployment.status.ready_replicas for record in records] == [1]
 
 
 def test_a_copy_of_another_object_of_the_name_replaces_the_object(tmp_path: Path) -> None:
@@ -128,4 +128,4 @@ def test_a_copy_of_another_object_of_the_name_replaces_the_object(tmp_path: Path
     copy["spec"]["replicas"], copy["metadata"]["uid"] = 7, "v"
     file.write_text(yaml.safe_dump_all([_live(), copy]))
     records = [record for record in open_trace([file]) if record.HasField("create")]
-    assert [each.create.deployment.spec.replicas for each in records] == [7]
+    assert [record.create.deployment.spec.replicas for record in records] == [7]

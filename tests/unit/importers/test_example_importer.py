@@ -60,7 +60,7 @@ def test_the_example_makes_a_trace(tmp_path: Path) -> None:
     assert pods[0].life.service_duration_ns == 3 * S
     assert [pod.life.censored for pod in pods] == [False, True, True]
     assert next(issues(records)).count == 2
-    assert {each.scheduled.node_name for each in observed(records, "scheduled")} == {"m1"}
+    assert {entry.scheduled.node_name for entry in observed(records, "scheduled")} == {"m1"}
 
 
 def test_the_example_refuses_a_broken_row(tmp_path: Path) -> None:

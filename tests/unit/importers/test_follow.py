@@ -56,7 +56,7 @@ def test_pods_bound_by_then_exist_on_their_nodes_and_the_rest_are_pending(tmp_pa
     ]
     assert records[0].header.start_time_ns == (T0_S + 10) * S
     assert min(record.time_ns for record in records) == (T0_S + 10) * S
-    assert [each.object.name for each in observed(records, "scheduled")] == ["late"]
+    assert [entry.object.name for entry in observed(records, "scheduled")] == ["late"]
 
 
 def test_a_moment_may_be_a_time_of_the_clock(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_pods_that_a_controller_made_by_then_exist_and_later_ones_are_made_again
     )
     assert [e.pod_create.pod.metadata.name for e in records if e.HasField("pod_create")] == ["rs-a"]
     made = [record.controller_pod for record in records if record.HasField("controller_pod")]
-    assert [(each.name, each.ordinal) for each in made] == [("rs-b", 1)]
+    assert [(pod.name, pod.ordinal) for pod in made] == [("rs-b", 1)]
 
 
 @pytest.mark.parametrize(

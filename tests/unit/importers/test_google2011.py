@@ -105,7 +105,7 @@ def test_a_task_is_a_pod_that_runs_as_long_as_all_its_runs(tmp_path: Path) -> No
     assert (create.pod.spec.priority, create.pod.spec.priority_class_name) == (9, "borg-9")
     requests = create.pod.spec.containers[0].resources.requests
     assert dict(requests) == {"cpu": "8000m", "memory": str(16 << 30)}
-    assert [each.scheduled.node_name for each in observed(records, "scheduled")] == [
+    assert [entry.scheduled.node_name for entry in observed(records, "scheduled")] == [
         "machine-5",
         "machine-6",
     ]
@@ -191,7 +191,7 @@ def test_a_task_that_is_resubmitted_much_later_is_another_pod(tmp_path: Path) ->
         _task(9001, _SCHEDULE, "5"),
         _task(9002, _FINISH, "5"),
     )
-    lives = [(each.pod.metadata.name, each.life.fails) for _, each in _creates(records)]
+    lives = [(record.pod.metadata.name, record.life.fails) for _, record in _creates(records)]
     assert lives == [("77-0-601000000", True), ("77-0-9000000000", False)]
 
 

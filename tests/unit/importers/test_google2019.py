@@ -49,7 +49,7 @@ def _instance(at_s: float, change: object, index: int = 0, **more: Any) -> Raw:
 
 def _imported(path: Path, *lines: Raw) -> list[Record]:
     file = path / "cell.json"
-    file.write_bytes(b"\n".join(orjson.dumps(each) for each in (_machine(5), *lines)))
+    file.write_bytes(b"\n".join(orjson.dumps(line) for line in (_machine(5), *lines)))
     assert recognise(file) == "google-2019"
     records = list(open_trace([file]))
     check = OrderCheck()

@@ -50,7 +50,9 @@ def test_a_creation_a_binding_and_a_deletion_have_the_objects_own_times(tmp_path
         line(None, "MODIFIED", _pod(4, bound=_AT_7, **stops)),
     )
     assert _at(records, "pod_create") == [0]
-    assert [each.scheduled.waited_duration_ns for each in observed(records, "scheduled")] == [7 * S]
+    assert [entry.scheduled.waited_duration_ns for entry in observed(records, "scheduled")] == [
+        7 * S
+    ]
     assert _at(records, "delete") == [9]
     assert len(deletes(records)) == 1
     assert sum(_guesses(records).values()) == 3

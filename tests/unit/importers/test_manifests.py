@@ -91,7 +91,9 @@ def test_existing_objects_precede_new_workloads(tmp_path: Path) -> None:
     placed = _POD.format("placed") + "  nodeName: 'n'\n"
     text = "---\n".join([_POD.format("a"), _NODE, placed, _POD.format("b")])
     records = _imported(tmp_path, text, every_ns=10)
-    assert [(each.time_ns, kind) for each, kind in zip(records, kinds(records), strict=True)] == [
+    assert [
+        (record.time_ns, kind) for record, kind in zip(records, kinds(records), strict=True)
+    ] == [
         (0, "header"),
         (0, "create node"),
         (0, "pod_create"),
@@ -316,7 +318,7 @@ def test_classes_stand_first_and_pending_pods_last_by_creation(tmp_path: Path) -
     created_kinds = [kind for kind in kinds(records) if kind.startswith(("create", "pod"))]
     assert created_kinds[:4] == ["create priority_class"] * 3 + ["pod_create"]
     pending = [record.pod_create.pod for record in records if record.HasField("pod_create")]
-    names = [each.metadata.name for each in pending if not each.spec.node_name]
+    names = [pod.metadata.name for pod in pending if not pod.spec.node_name]
     assert names == ["a", "too-big", "late", "b", "c"]
 
 
@@ -326,7 +328,7 @@ def test_a_priority_class_later_in_a_list_is_not_missing(tmp_path: Path) -> None
     assert not any("PriorityClass" in text for text in validate(open_trace([path])).warnings)
     inventory = take_inventory(open_trace([path]))
     assert inventory.classes["frontend"] is not None
-    unnamed = [each for each in living_cluster() if each["kind"] not in {"PriorityClass", "Pod"}]
+    unnamed = [obj for obj in living_cluster() if obj["kind"] not in {"PriorityClass", "Pod"}]
     path = write_list(tmp_path / "less.yaml", unnamed)
     assert any("'frontend' is missing" in text for text in validate(open_trace([path])).warnings)
     assert take_inventory(open_trace([path])).classes["frontend"] is None
@@ -353,12 +355,12 @@ def test_a_missing_replica_set_is_inferred_from_its_deployment_and_its_pods(tmp_
     }
     less = _list(tmp_path, [item for item in items if item["kind"] != "ReplicaSet"])
     found = _replica_sets(less)
-    assert [each.metadata.uid for each in found] == list(whole)
-    for each in found:
-        listed = whole[each.metadata.uid]
-        assert each.spec == listed.spec
-        assert each.metadata.name == listed.metadata.name
-        assert [own.uid for own in each.metadata.owner_references] == [
+    assert [replica_set.metadata.uid for replica_set in found] == list(whole)
+    for replica_set in found:
+        listed = whole[replica_set.metadata.uid]
+        assert replica_set.spec == listed.spec
+        assert replica_set.metadata.name == listed.metadata.name
+        assert [own.uid for own in replica_set.metadata.owner_references] == [
             own.uid for own in listed.metadata.owner_references
         ]
     assert Counter(issue.kind for issue in issues(less))["inferred"] == 1
@@ -367,7 +369,7 @@ def test_a_missing_replica_set_is_inferred_from_its_deployment_and_its_pods(tmp_
 
 def test_of_two_missing_replica_sets_the_newer_one_has_the_current_template(tmp_path: Path) -> None:
     """A rollout was under way."""
-    items = [each for each in living_cluster() if each["kind"] != "ReplicaSet"]
+    items = [obj for obj in living_cluster() if obj["kind"] != "ReplicaSet"]
     old = next(item for item in items if item["metadata"]["name"].startswith("web-3d"))
     old["metadata"]["labels"]["pod-template-hash"] = "0ld"
     old["metadata"]["ownerReferences"][0].update(name="web-0ld", uid="old-set")
@@ -385,12 +387,15 @@ def test_a_missing_class_is_inferred_from_the_pods_that_were_admitted_with_it(
     tmp_path: Path,
 ) -> None:
     """The pod that was created last tells its value."""
-    items = [each for each in living_cluster() if each["kind"] != "PriorityClass"]
+    items = [obj for obj in living_cluster() if obj["kind"] != "PriorityClass"]
     records = _list(tmp_path, items)
     classes = [
         record.create.priority_class for record in records if "priority_class {" in str(record)
     ]
-    assert {each.metadata.name: each.value for each in classes} == {"frontend": 1000, "nightly": 10}
+    assert {class_.metadata.name: class_.value for class_ in classes} == {
+        "frontend": 1000,
+        "nightly": 10,
+    }
     assert "inferred" in {issue.kind for issue in issues(records)}
 
 
@@ -423,7 +428,7 @@ def test_an_ended_pod_that_its_job_has_not_counted_is_kept(tmp_path: Path) -> No
 
 def _replica_sets(records: list[Record]) -> list[ReplicaSet]:
     created = (record.create for record in records if record.HasField("create"))
-    return [each.replica_set for each in created if each.HasField("replica_set")]
+    return [entry.replica_set for entry in created if entry.HasField("replica_set")]
 
 
 _LIMITED = """

@@ -58,7 +58,7 @@ def test_times_are_kept_where_they_are_asked_for(tmp_path: Path) -> None:
 def test_a_pod_that_never_ran_is_deleted_when_its_user_deleted_it(tmp_path: Path) -> None:
     """It would else run for ever once a replay has room for it."""
     found = list(deletes(records := _imported(tmp_path, openb_timed=True)))
-    assert [(each.object.name, each.cause) for each in found] == [("p1", "user")]
+    assert [(entry.object.name, entry.cause) for entry in found] == [("p1", "user")]
     assert [record.time_ns for record in records if record.HasField("delete")] == [94 * S]
     assert not deletes(_imported(tmp_path))
 
@@ -126,7 +126,7 @@ def test_a_quality_of_service_becomes_a_class_and_its_priority(tmp_path: Path) -
         for record in records
         if record.create.HasField("priority_class")
     ]
-    assert {each.metadata.name: each.value for each in classes} == {
+    assert {class_.metadata.name: class_.value for class_ in classes} == {
         "be": 0,
         "burstable": 100,
         "ls": 1000,

@@ -72,7 +72,7 @@ def test_a_pod_lives_from_its_start_to_its_end() -> None:
 
 def test_amounts_are_rounded_up() -> None:
     """So that a part of a millicore is one."""
-    assert [ceil_product(Decimal(each), 1000) for each in ("0", "0.0001", "2")] == [0, 1, 2000]
+    assert [ceil_product(Decimal(amount), 1000) for amount in ("0", "0.0001", "2")] == [0, 1, 2000]
 
 
 def test_drafts_are_read_in_order() -> None:

@@ -110,9 +110,11 @@ def test_waits_and_the_time_between_pods_can_be_chosen(tmp_path: Path) -> None:
 
 def test_pods_come_at_the_rate_of_upstreams_client(tmp_path: Path) -> None:
     """Five thousand a second, unless another time between them is requested."""
-    records = [each for each in _imported(tmp_path) if each.HasField("pod_create")]
+    records = [record for record in _imported(tmp_path) if record.HasField("pod_create")]
     assert records[1].time_ns - records[0].time_ns == 200_000
-    records = [each for each in _imported(tmp_path, every_ns=0) if each.HasField("pod_create")]
+    records = [
+        record for record in _imported(tmp_path, every_ns=0) if record.HasField("pod_create")
+    ]
     assert records[1].time_ns == records[0].time_ns
 
 
@@ -175,7 +177,9 @@ def test_node_strategies_label_nodes_and_limit_volumes(tmp_path: Path) -> None:
     nodes = [record.create.node for record in records if record.create.HasField("node")]
     assert [node.metadata.labels["zone"] for node in nodes[:3]] == ["a", "b", "a"]
     assert nodes[3].status.allocatable["x/y"] == "39"
-    csi_node = next(each.create.csi_node for each in records if each.create.HasField("csi_node"))
+    csi_node = next(
+        record.create.csi_node for record in records if record.create.HasField("csi_node")
+    )
     assert csi_node.metadata.name == nodes[3].metadata.name
     assert csi_node.spec.drivers[0].allocatable.count == 39
 

@@ -94,7 +94,7 @@ def test_lives_of_a_deployments_pods_stand_before_it(tmp_path: Path) -> None:
     lives = {("apps/v1.Deployment", "n/web"): {7: [{"Running": _T0 + 8}], 9: first}}
     records = _imported(tmp_path, _event(0, _deployment(2)), lives=lives)
     expected = [record.controller_pod for record in records if record.HasField("controller_pod")]
-    assert [(each.owner.kind, each.ordinal) for each in expected] == [
+    assert [(entry.owner.kind, entry.ordinal) for entry in expected] == [
         ("Deployment", 0),
         ("ReplicaSet", 0),
         ("ReplicaSet", 1),

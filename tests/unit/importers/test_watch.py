@@ -59,7 +59,7 @@ def test_how_long_a_pod_took_to_be_ready_is_its_life(
         lines += [line(5, "MODIFIED", _running("p", 3, conditions=ready if ready_s == 5 else runs))]
     lines += [line(ready_s, "MODIFIED", _running("p", 4, conditions=ready))]
     lines += [line(20, "MODIFIED", _running("p", 5, conditions=ready))]
-    create = next(each for each in imported(tmp_path, *lines) if each.HasField("pod_create"))
+    create = next(record for record in imported(tmp_path, *lines) if record.HasField("pod_create"))
     life = create.pod_create.life
     assert (life.ready_delay_duration_ns if life.HasField("ready_delay_duration_ns") else None) == (
         None if delay_s is None else delay_s * S
@@ -275,7 +275,9 @@ def test_what_a_recorded_deployment_made_is_expected_of_the_replay(tmp_path: Pat
         "observed created",
     ]
     expected = [record.controller_pod for record in records if record.HasField("controller_pod")]
-    assert [(each.owner.kind, each.owner.name, each.ordinal, each.name) for each in expected] == [
+    assert [
+        (entry.owner.kind, entry.owner.name, entry.ordinal, entry.name) for entry in expected
+    ] == [
         ("Deployment", "web", 0, "rs"),
         ("ReplicaSet", "rs", 0, "rs-a"),
         ("ReplicaSet", "rs", 1, "rs-b"),
@@ -520,7 +522,7 @@ def test_a_class_that_is_not_among_the_recorded_ones_is_reported(tmp_path: Path)
     other = make_object("PriorityClass", "silver", 1)
     gold = imported(tmp_path, line(0, "ADDED", other), line(0, "ADDED", _of_class("gold", 2, 7)))
     assert [issue.kind for issue in issues(gold)] == ["missing-priority-class"]
-    [pod] = [each.pod_create.pod for each in gold if each.HasField("pod_create")]
+    [pod] = [record.pod_create.pod for record in gold if record.HasField("pod_create")]
     assert pod.spec.priority == 7
 
 
@@ -567,7 +569,7 @@ def test_kubectls_own_output_is_read_without_arrivals(tmp_path: Path) -> None:
         {"type": "ADDED", "object": make_pod("p", 2)},
         {"type": "MODIFIED", "object": later},
     ]
-    records = imported(tmp_path, *(json.dumps(each, indent=4).encode() for each in raw))
+    records = imported(tmp_path, *(json.dumps(line, indent=4).encode() for line in raw))
     assert kinds(records) == [
         "header",
         "pod_create",
@@ -633,7 +635,7 @@ def test_what_any_recorded_controller_made_is_expected_of_the_replay(
         line(3, "MODIFIED", _running("x-0", 4, owner=owner)),
     )
     expected = [record.controller_pod for record in records if record.HasField("controller_pod")]
-    assert [(each.owner.kind, each.name) for each in expected] == [(owner_kind, "x-0")]
+    assert [(entry.owner.kind, entry.name) for entry in expected] == [(owner_kind, "x-0")]
     assert observed(records, "created")[0].created.owner.name == "x"
     assert not any(record.HasField("pod_create") for record in records)
 

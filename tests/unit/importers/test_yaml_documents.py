@@ -107,7 +107,7 @@ def test_any_lines_are_read_or_refused_as_yaml_does(lines: list[str], end: str) 
         with pytest.raises(YamlDocumentError):
             _read(text)
         return
-    assert [each for each in _read(text) if each is not None] == expected
+    assert [document for document in _read(text) if document is not None] == expected
 
 
 @pytest.mark.parametrize("end", ["", " # noted"])
@@ -185,7 +185,7 @@ def test_a_list_with_an_alias_of_another_item_is_read_whole() -> None:
     lines = ["apiVersion: v1", "items:", *_ITEM, *first, *_ITEM, "  spec: *s", "kind: List"]
     found = [value for _, value in YamlDocuments(lists=True).read(f"{line}\n" for line in lines)]
     assert found[0]["metadata"] == {"name": "n"}
-    assert [each["spec"] for each in found[1]["items"]] == [{"x": 1}, {"x": 1}]
+    assert [document["spec"] for document in found[1]["items"]] == [{"x": 1}, {"x": 1}]
 
 
 def test_what_is_wrong_in_a_long_list_has_its_line() -> None:

@@ -20,7 +20,7 @@ from replay.record.usage_sources import choose_source
 from reprieve.trace.v1beta1.trace_pb2 import ImportIssue, Record
 from tests.api_server import ApiServerDouble, Raw, Script
 
-PATHS = {each.kind: each.path for each in RESOURCES}
+PATHS = {resource.kind: resource.path for resource in RESOURCES}
 SECONDS_MAX = 120.0
 
 
@@ -43,9 +43,9 @@ def cluster(**scripts: Script) -> dict[str, Script]:
 def namespaced(namespace: str, **scripts: Script) -> dict[str, Script]:
     """Return the scripts of all namespaced resources in a namespace, as `cluster` does."""
     return {
-        each.path: scripts.get(each.kind, Script())
-        for each in resources_in([namespace], RESOURCES)
-        if each.namespace
+        resource.path: scripts.get(resource.kind, Script())
+        for resource in resources_in([namespace], RESOURCES)
+        if resource.namespace
     }
 
 
@@ -54,9 +54,13 @@ def readable(*namespaces: str, beside: tuple[str, ...] = ()) -> tuple[str, ...]:
 
     As the role of docs/record.md, it allows a namespace to be read, and its pods' metrics.
     """
-    groups = dict.fromkeys(each.path.rpartition("/")[0] for each in RESOURCES)
+    groups = dict.fromkeys(resource.path.rpartition("/")[0] for resource in RESOURCES)
     metrics = "/apis/metrics.k8s.io/v1beta1"
-    own = [f"{group}/namespaces/{each}" for group in [*groups, metrics] for each in namespaces]
+    own = [
+        f"{group}/namespaces/{namespace}"
+        for group in [*groups, metrics]
+        for namespace in namespaces
+    ]
     return ("/version", *own, *beside)
 
 
@@ -81,7 +85,7 @@ def recorded(
     def keep_going(state: RecordingProgress) -> bool:
         time.sleep(0.002)
         assert time.monotonic() - began < SECONDS_MAX, (state, server.lines)
-        lines = sum(each.lines for each in state.statuses.values())
+        lines = sum(status.lines for status in state.statuses.values())
         done = state.listed == len(state.statuses) and state.samples >= samples
         return not (done and server.is_told(lines))
 
@@ -114,14 +118,14 @@ def trace(server: ApiServerDouble, folder: Path, **how: object) -> list[Record]:
 
 def issue_kinds(records: Iterable[Record]) -> list[str]:
     """Return the kinds of a trace's issues."""
-    return [each.kind for each in issues(records)]
+    return [issue.kind for issue in issues(records)]
 
 
 def issues(records: Iterable[Record]) -> list[ImportIssue]:
     """Return a trace's issues."""
-    return [each.issue for each in records if each.HasField("issue")]
+    return [record.issue for record in records if record.HasField("issue")]
 
 
 def resource(kind: str) -> Resource:
     """Return a resource by its kind."""
-    return next(each for each in RESOURCES if each.kind == kind)
+    return next(resource for resource in RESOURCES if resource.kind == kind)

@@ -113,7 +113,7 @@ def test_a_token_file_is_read_again(tmp_path: Path) -> None:
         file.write_text("three\n")
         server.bearer = "three"
         api.get("/version")
-        assert server.seen == [f"Bearer {each}" for each in ("one", "one", "two", "two", "three")]
+        assert server.seen == [f"Bearer {token}" for token in ("one", "one", "two", "two", "three")]
 
 
 def plugin(tmp_path: Path, status: object) -> ExecPlugin:
@@ -259,7 +259,9 @@ def test_devices_are_recorded_in_the_newest_version_that_is_served(
     """Those of a server without any are not listed at all."""
     with ApiServerDouble({}, answers={"/apis/resource.k8s.io": answer}) as double:
         assert device_version(ApiServer(access(double), lambda: 0)) == version
-    paths = {each.path for each in resources_of(version) if each.group == "resource.k8s.io"}
+    paths = {
+        resource.path for resource in resources_of(version) if resource.group == "resource.k8s.io"
+    }
     names = ("resourceslices", "deviceclasses", "resourceclaims", "resourceclaimtemplates")
     expected = {f"/apis/resource.k8s.io/{version}/{name}" for name in names}
     assert paths == (expected if version else set())

@@ -53,7 +53,7 @@ def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ApiServerDouble]:
 
             def goes_on(state: RecordingProgress) -> bool:
                 assert time.monotonic() - began < SECONDS_MAX, state
-                lines = before + sum(each.lines for each in state.statuses.values())
+                lines = before + sum(status.lines for status in state.statuses.values())
                 listed = bool(state.statuses) and state.listed == len(state.statuses)
                 done = listed and double.is_told(lines)
                 return keep_going(state) and not done
@@ -106,7 +106,7 @@ def test_a_recording_ends_in_a_trace_and_a_report(tmp_path: Path, server: ApiSer
     note = f"note      jobs are not recorded; {EFFECTS['Job']}: /apis/batch/v1/jobs: 403 Forbidden"
     assert note in result.stderr
     assert kinds(open_trace([tmp_path / "t.ktr"])).count("pod_create") == 2
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["kubeconfig", "t.ktr"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kubeconfig", "t.ktr"]
 
 
 def test_a_recording_ends_when_its_time_is_over(tmp_path: Path) -> None:
@@ -153,8 +153,8 @@ def test_one_key_gives_the_same_hashes_each_time(tmp_path: Path, server: ApiServ
 
     def node(*options: str) -> str:
         record(tmp_path, server.url, *options)
-        created = [each.create for each in open_trace([tmp_path / "t.ktr"])]
-        return next(each.node.metadata.name for each in created if each.HasField("node"))
+        created = [record.create for record in open_trace([tmp_path / "t.ktr"])]
+        return next(entry.node.metadata.name for entry in created if entry.HasField("node"))
 
     assert node("--redact-key", "k") == node("--redact-key", "k") != node("--redact")
 
@@ -166,7 +166,7 @@ def test_a_server_that_is_not_there_leaves_nothing(tmp_path: Path) -> None:
     refusal = problem(record(tmp_path, url))
     assert refusal.code == SERVICE
     assert "Check --context" in str(refusal)
-    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+    assert [path.name for path in tmp_path.iterdir()] == ["kubeconfig"]
 
 
 def test_an_unknown_client_receives_instructions(tmp_path: Path, server: ApiServerDouble) -> None:
@@ -175,7 +175,7 @@ def test_an_unknown_client_receives_instructions(tmp_path: Path, server: ApiServ
     refusal = problem(record(tmp_path, server.url))
     assert refusal.code == SERVICE
     assert "renew the kubeconfig's credentials" in str(refusal)
-    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+    assert [path.name for path in tmp_path.iterdir()] == ["kubeconfig"]
 
 
 def test_where_all_is_forbidden_nothing_is_left(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_where_all_is_forbidden_nothing_is_left(tmp_path: Path) -> None:
     with ApiServerDouble(dict.fromkeys(cluster(), no)) as server:
         refusal = problem(record(tmp_path, server.url))
     assert "docs/record.md" in str(refusal)
-    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+    assert [path.name for path in tmp_path.iterdir()] == ["kubeconfig"]
 
 
 def test_a_context_that_is_not_there_is_refused(tmp_path: Path) -> None:
@@ -253,7 +253,7 @@ def test_a_recording_ends_in_time_although_the_server_never_answers(
         assert problem(result).code == SERVICE
         assert "the recording has ended before the API server answered" in str(problem(result))
         assert server.requests[path] == 1
-        assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+        assert [path.name for path in tmp_path.iterdir()] == ["kubeconfig"]
     else:
         assert problem(result).code == SERVICE
         assert "missing: never listed completely: nodes (" in str(problem(result))

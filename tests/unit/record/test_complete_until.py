@@ -177,7 +177,7 @@ class Recorded:
 
     def _deliver(self) -> None:
         seen = int(self.watcher._store.version)
-        coming = next((each for each in self.server.log if each[1] > seen), None)
+        coming = next((entry for entry in self.server.log if entry[1] > seen), None)
         self.watcher._watch_answer = SimpleNamespace(is_within_line=False)  # type: ignore[assignment] # as above
         if coming is not None:
             self.server.clock()
@@ -241,7 +241,7 @@ def _check_state(server: ServerModel, claimed: ResourceCoverage, events: list[An
             state.pop(own["uid"], None)
         else:
             state[own["uid"]] = own["resourceVersion"]
-    metadata = [each["metadata"] for each in server.pods.values()]
+    metadata = [pod["metadata"] for pod in server.pods.values()]
     assert state == {own["uid"]: own["resourceVersion"] for own in metadata}
 
 

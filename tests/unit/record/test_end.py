@@ -156,7 +156,7 @@ def recorded(
 ) -> RecordingResult:
     """Record resources that are written to all the time, and fail in the middle."""
     with ApiServerDouble(cluster()) as server:
-        server.live = {PATHS[each.kind]: each for each in resources}
+        server.live = {PATHS[resource.kind]: resource for resource in resources}
         api = ApiServer(access(server), time.time_ns, RequestBounds(end_s=end_s))
         listed_ns, failed_s = list[int](), list[float]()
 
@@ -168,8 +168,8 @@ def recorded(
             listed_ns.append(time.time_ns())
             for resource in resources:
                 resource.write()
-            statuses = (state.statuses[name_of(each)] for each in resources)
-            proved = all(each.complete_until_ns > listed_ns[0] for each in statuses)
+            statuses = (state.statuses[name_of(resource)] for resource in resources)
+            proved = all(status.complete_until_ns > listed_ns[0] for status in statuses)
             if not failed_s and proved:
                 failed_s.append(time.monotonic())
                 for resource in resources:
@@ -227,15 +227,15 @@ def test_an_end_that_no_list_shows_is_named_with_the_time_since_when_it_is_missi
         assert not statuses[name_of(resource)].is_complete, (resource.watch, list_)
         assert resource.log[0][0] < until_ns < resource.log[-1][0], resource.watch
     names = set(map(name_of, resources))
-    others = [each for name, each in statuses.items() if name not in names]
-    assert all(each.is_complete for each in others)
+    others = [item for name, item in statuses.items() if name not in names]
+    assert all(resource.is_complete for resource in others)
     assert outcome.missing.startswith("changes may be missing of ")
     records = list(trace_of(outcome.folder))
     coverage = recording_coverage(outcome.folder.watches())
-    assert {each.title for each in coverage.without_end} == names
+    assert {resource.title for resource in coverage.without_end} == names
     # The window ends with the resource that is complete for the shortest time, and says so.
     assert records[0].header.window_end_time_ns == coverage.complete_until_ns
-    [missing] = [each for each in issues(records) if each.kind == "missing-end"]
+    [missing] = [issue for issue in issues(records) if issue.kind == "missing-end"]
     assert "the window of the trace ends at 20" in missing.message
     folder_end_ns = next(iter(open_trace([outcome.folder.path]))).header.window_end_time_ns
     assert folder_end_ns == records[0].header.window_end_time_ns
@@ -250,14 +250,14 @@ def test_a_list_at_the_end_closes_the_gap_of_each_watch(tmp_path: Path) -> None:
     records = list(trace_of(outcome.folder))
     ended_ns = time_ns(outcome.folder.read_about()["ended"])
     assert records[0].header.window_end_time_ns == ended_ns
-    gaps = [each.message for each in issues(records) if each.kind == "gap"]
+    gaps = [issue.message for issue in issues(records) if issue.kind == "gap"]
     for resource in resources:
         assert check_claims(outcome, resource) == ended_ns, resource.watch
         [claimed] = recording_coverage([file_of(outcome, resource)]).resources
         assert claimed.gaps, resource.watch
-        assert any(each.startswith(f"{claimed.title} were not watched") for each in gaps)
+        assert any(gap.startswith(f"{claimed.title} were not watched") for gap in gaps)
     # The burst does not come after the window.
-    assert max(each.time_ns for each in records) == ended_ns
+    assert max(record.time_ns for record in records) == ended_ns
 
 
 def test_a_server_that_continues_has_no_gap_at_the_end(tmp_path: Path) -> None:
@@ -268,9 +268,11 @@ def test_a_server_that_continues_has_no_gap_at_the_end(tmp_path: Path) -> None:
     outcome = recorded(tmp_path / "f", resources, end_s=30.0)
     assert outcome.missing == ""
     coverage = recording_coverage(outcome.folder.watches())
-    assert [each.title for each in coverage.resources if each.gaps or each.ended_ns] == []
-    assert len({each.complete_until_ns for each in coverage.resources}) == 1
-    found = {each.kind for each in issues(trace_of(outcome.folder))}
+    assert [
+        resource.title for resource in coverage.resources if resource.gaps or resource.ended_ns
+    ] == []
+    assert len({resource.complete_until_ns for resource in coverage.resources}) == 1
+    found = {issue.kind for issue in issues(trace_of(outcome.folder))}
     assert found.isdisjoint({"gap", "missing-end"})
 
 

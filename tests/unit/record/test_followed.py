@@ -50,8 +50,8 @@ class Server:
 
     def state(self) -> dict[str, str]:
         """Return the version of each pod by its UID."""
-        own = [each["metadata"] for each in self.pods.values()]
-        return {each["uid"]: each["resourceVersion"] for each in own}
+        own = [pod["metadata"] for pod in self.pods.values()]
+        return {meta["uid"]: meta["resourceVersion"] for meta in own}
 
 
 class Client:
@@ -113,7 +113,7 @@ def test_the_frames_lead_to_what_the_server_has(steps: list[tuple[str, int]]) ->
     client.watch()
     assert client.state() == server.state()
     assert client.followed.objects == len(server.pods)
-    told = [_identity(each) for each in client.frames if each.type != GAP]
+    told = [_identity(frame) for frame in client.frames if frame.type != GAP]
     assert len(told) == len(set(told))
 
 
@@ -144,7 +144,7 @@ def test_what_was_deleted_meanwhile_has_its_last_state_and_the_lists_version() -
     server.delete(1)
     server.write(2)
     client.lists(breaks=False)
-    deleted = next(each for each in client.frames if each.type == "DELETED")
+    deleted = next(frame for frame in client.frames if frame.type == "DELETED")
     assert deleted.object["metadata"]["resourceVersion"] == str(server.version)
     assert deleted.object["spec"] == make_pod("p1", 2)["spec"]
 

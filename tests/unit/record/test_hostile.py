@@ -473,7 +473,7 @@ def test_a_long_message_of_a_server_is_cut(tmp_path: Path) -> None:
 
 def kubelets(*names: str) -> dict[str, Script]:
     """Return a cluster of nodes."""
-    nodes = [make_object("Node", each, 1) for each in names]
+    nodes = [make_object("Node", name, 1) for name in names]
     return cluster(Node=Script(lists=[Listing(items=nodes, version=5)]))
 
 
@@ -513,7 +513,7 @@ def test_a_kubelet_that_fails_is_asked_less_often() -> None:
     with ApiServerDouble({}, answers={SUMMARY: good}) as server:
         usage = KubeletUsage(ApiServer(access(server), time.time_ns))
         for _ in range(20):
-            assert [each.node for each in usage.sample(["n", "away"])] == ["n"]
+            assert [sample.node for sample in usage.sample(["n", "away"])] == ["n"]
         assert server.requests[SUMMARY] == 20
         assert server.requests[SUMMARY.replace("/n/", "/away/")] <= 5
 

@@ -74,9 +74,9 @@ def tenant(*names: str, beside: tuple[str, ...] = (), **scripts: Script) -> ApiS
         pods = Script(lists=[Listing(items=[running(name, "web", 2 + number)], version=5)])
         served |= namespaced(name, **{"Pod": pods, **(scripts if number == 0 else {})})
     paths = {
-        path: each for path, each in served.items() if "/namespaces/" in path or path in beside
+        path: item for path, item in served.items() if "/namespaces/" in path or path in beside
     }
-    answers = {f"/api/v1/namespaces/{each}": make_object("Namespace", each, 1) for each in names}
+    answers = {f"/api/v1/namespaces/{name}": make_object("Namespace", name, 1) for name in names}
     double = ApiServerDouble(paths, answers=dict(answers))
     double.readable = readable(*names, beside=beside)
     return double
@@ -89,8 +89,8 @@ def made(outcome: RecordingResult) -> list[Record]:
 
 def names_in(records: list[Record]) -> list[str]:
     """Return namespace and name of the created pods."""
-    found = [each.pod_create.pod.metadata for each in records if each.HasField("pod_create")]
-    return [f"{each.namespace}/{each.name}" for each in found]
+    found = [record.pod_create.pod.metadata for record in records if record.HasField("pod_create")]
+    return [f"{profile.namespace}/{profile.name}" for profile in found]
 
 
 def plain(folder: Path) -> Iterator[bytes]:
@@ -120,9 +120,9 @@ def test_a_recording_of_namespaces_says_so_in_report_trace_and_frames(tmp_path: 
     with tenant() as server:
         outcome = recorded(server, tmp_path / "f", options=fast(namespaces=TWO))
     text = "only these namespaces are recorded: team-a, team-b; pods of others are missing, so "
-    assert [each for each in outcome.notes if each.startswith(text)] == [outcome.notes[0]]
+    assert [note for note in outcome.notes if note.startswith(text)] == [outcome.notes[0]]
     for records in (made(outcome), list(open_trace([outcome.folder.path]))):
-        [found] = [each for each in issues(records) if each.kind == PARTIAL]
+        [found] = [issue for issue in issues(records) if issue.kind == PARTIAL]
         assert found.message == outcome.notes[0]
 
 
@@ -139,15 +139,15 @@ def test_a_cluster_scope_that_is_refused_is_noted_with_what_a_replay_lacks(tmp_p
     """One line a kind; nodes have an option that adds them."""
     with tenant() as server:
         outcome = recorded(server, tmp_path / "f", options=fast(namespaces=TWO))
-    notes = [each for each in outcome.notes if " are not recorded; " in each]
-    assert [each.partition(" ")[0] for each in notes] == [
+    notes = [note for note in outcome.notes if " are not recorded; " in note]
+    assert [note.partition(" ")[0] for note in notes] == [
         *("nodes", "namespaces", "priorityclasses", "persistentvolumes", "storageclasses"),
         *("csinodes", "csidrivers", "volumeattachments", "runtimeclasses"),
         *("resourceslices", "deviceclasses"),
     ]
     assert notes[0].startswith(f"nodes are not recorded; {EFFECTS['Node']}: /api/v1/nodes: 403")
     assert "--nodes-from nodes.yaml" in notes[0]
-    assert [each for each in issues(made(outcome)) if each.message == notes[0]]
+    assert [issue for issue in issues(made(outcome)) if issue.message == notes[0]]
 
 
 def test_a_tenants_classes_are_inferred_from_the_tenants_pods(tmp_path: Path) -> None:
@@ -157,16 +157,18 @@ def test_a_tenants_classes_are_inferred_from_the_tenants_pods(tmp_path: Path) ->
     pods = Script(lists=[Listing(items=[waiting], version=5)])
     with tenant("team-a", beside=(NODES,), Pod=pods) as server:
         outcome = recorded(server, tmp_path / "f", options=fast(namespaces=("team-a",)))
-    [note] = [each for each in outcome.notes if each.startswith("priorityclasses ")]
+    [note] = [note for note in outcome.notes if note.startswith("priorityclasses ")]
     assert "the classes that recorded pods name are inferred from them" in note
     records = made(outcome)
-    [found] = [each.create.priority_class for each in records if _creates_class(each)]
+    [found] = [record.create.priority_class for record in records if _creates_class(record)]
     assert (found.metadata.name, found.value, found.preemption_policy) == ("batch", 7, "Never")
-    assert "PriorityClass batch" in [each.where for each in issues(records)]
+    assert "PriorityClass batch" in [issue.where for issue in issues(records)]
     overrides = Overrides(sets=("priorityClass.batch.value=50",))
     changed = list(overrides.records(lambda: iter(records), seed=0))
-    assert [each.create.priority_class.value for each in changed if _creates_class(each)] == [50]
-    [created] = [each.pod_create.pod for each in changed if each.HasField("pod_create")]
+    assert [record.create.priority_class.value for record in changed if _creates_class(record)] == [
+        50
+    ]
+    [created] = [record.pod_create.pod for record in changed if record.HasField("pod_create")]
     assert created.spec.priority == 50
 
 
@@ -177,9 +179,9 @@ def _creates_class(record: Record) -> bool:
 def test_a_kind_that_is_refused_in_two_namespaces_is_one_note(tmp_path: Path) -> None:
     """With both names."""
     with tenant() as server:
-        server.readable = tuple(each for each in server.readable or () if "policy" not in each)
+        server.readable = tuple(path for path in server.readable or () if "policy" not in path)
         outcome = recorded(server, tmp_path / "f", options=fast(namespaces=TWO))
-    [note] = [each for each in outcome.notes if each.startswith("poddisruptionbudgets")]
+    [note] = [note for note in outcome.notes if note.startswith("poddisruptionbudgets")]
     effect = EFFECTS["PodDisruptionBudget"]
     assert note.startswith(
         f"poddisruptionbudgets of team-a, team-b are not recorded; {effect}: "
@@ -191,11 +193,11 @@ def test_a_namespace_that_is_refused_is_named_and_the_others_are_recorded(tmp_pa
     """In one note, and not in one for each kind."""
     with tenant("team-a") as server:
         outcome = recorded(server, tmp_path / "f", options=fast(namespaces=TWO))
-    notes = [each for each in outcome.notes if "team-b" in each]
+    notes = [note for note in outcome.notes if "team-b" in note]
     assert len(notes) == 2
     assert notes[1].startswith("namespace team-b is not recorded: every kind is refused: /api/v1/")
     assert names_in(made(outcome)) == ["team-a/web"]
-    [found] = [each for each in issues(made(outcome)) if each.kind == PARTIAL]
+    [found] = [issue for issue in issues(made(outcome)) if issue.kind == PARTIAL]
     assert "recorded: team-a; pods" in found.message
 
 
@@ -207,7 +209,9 @@ def test_a_namespace_that_does_not_exist_is_named_and_the_others_are_recorded(
         server.readable = (*(server.readable or ()), "/api/v1/namespaces/team-x")
         result = record(tmp_path, server.url, *["-n", "team-a", "-n", "team-x", "--for", "3s"])
         assert not [
-            each for each in server.requests if each.startswith("/apis/apps/v1/namespaces/team-x")
+            request
+            for request in server.requests
+            if request.startswith("/apis/apps/v1/namespaces/team-x")
         ]
     assert result.exit_code == 0, result.output
     note = "note      namespace team-x is not recorded: it does not exist; check --namespace\n"
@@ -222,7 +226,7 @@ def test_where_no_namespace_exists_nothing_is_recorded(tmp_path: Path) -> None:
         refusal = problem(record(tmp_path, server.url, "-n", "team-x"))
     assert refusal.code == SERVICE
     assert "team-x: no such namespace; check --namespace" in str(refusal)
-    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+    assert [path.name for path in tmp_path.iterdir()] == ["kubeconfig"]
 
 
 def test_where_no_namespace_has_answered_yet_the_user_is_not_sent_for_rights(
@@ -241,7 +245,7 @@ def test_where_no_namespace_has_answered_yet_the_user_is_not_sent_for_rights(
     assert str(refusal) == (
         f"{server.url}: the recording has ended before the API server answered; record for longer"
     )
-    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+    assert [path.name for path in tmp_path.iterdir()] == ["kubeconfig"]
 
 
 def test_where_every_namespace_is_refused_nothing_is_left_although_nodes_are_listed(
@@ -252,22 +256,22 @@ def test_where_every_namespace_is_refused_nothing_is_left_although_nodes_are_lis
         refusal = problem(record(tmp_path, server.url, "-n", "team-b", "--usage", "off"))
     assert refusal.code == SERVICE
     assert 'in the namespace "team-b". Give the user the Role of docs/record.md' in str(refusal)
-    assert [each.name for each in tmp_path.iterdir()] == ["kubeconfig"]
+    assert [path.name for path in tmp_path.iterdir()] == ["kubeconfig"]
 
 
 def test_rights_that_end_meanwhile_keep_what_was_recorded(tmp_path: Path) -> None:
     """All kinds are refused then, and the frames are the only copy."""
     no = (403, "Forbidden", "no more")
     scripts = namespaced("team-a")
-    for each in scripts.values():
-        each.watches = [no]
+    for script in scripts.values():
+        script.watches = [no]
     pods = scripts["/api/v1/namespaces/team-a/pods"]
     pods.lists = [Listing(items=[running("team-a", "web", 2)], version=5)]
     with ApiServerDouble(scripts) as server:
         server.readable = readable("team-a")
         outcome = recorded(server, tmp_path / "f", options=fast(namespaces=("team-a",)))
     assert names_in(made(outcome)) == ["team-a/web"]
-    assert [each for each in outcome.notes if each.startswith("pods of team-a are only recorded")]
+    assert [note for note in outcome.notes if note.startswith("pods of team-a are only recorded")]
 
 
 def test_without_namespaces_a_refusal_suggests_the_option(tmp_path: Path) -> None:
@@ -319,14 +323,16 @@ def test_a_list_again_in_one_namespace_leaves_the_pods_of_the_other(tmp_path: Pa
         for namespace, name, size in (("team-a", "new", 1), ("team-b", "web", 2))
     ]
     with tenant(Pod=again) as server:
-        for each in answers:
-            path = f"{METRICS}/namespaces/{each['metadata']['namespace']}/pods"  # type: ignore[index] # a test's own
-            server.answers[path] = {"items": [each]}
+        for answer in answers:
+            path = f"{METRICS}/namespaces/{answer['metadata']['namespace']}/pods"  # type: ignore[index] # a test's own
+            server.answers[path] = {"items": [answer]}
         options = fast(namespaces=TWO)
         outcome = recorded(server, tmp_path / "f", usage="auto", samples=20, options=options)
     records = made(outcome)
     assert names_in(records) == ["team-a/web", "team-b/web", "team-a/new"]
-    found = {each.usage.segments[0].memory_bytes for each in records if each.HasField("usage")}
+    found = {
+        record.usage.segments[0].memory_bytes for record in records if record.HasField("usage")
+    }
     assert {MI, 2 * MI} <= found
 
 
@@ -334,7 +340,7 @@ def test_metrics_are_read_in_each_namespace_that_allows_it(tmp_path: Path) -> No
     """Without a node's metrics; the namespace without them is named."""
     with tenant() as server:
         server.readable = tuple(
-            each for each in server.readable or () if each != f"{METRICS}/namespaces/team-b"
+            path for path in server.readable or () if path != f"{METRICS}/namespaces/team-b"
         )
         item = {
             "metadata": {"name": "web", "namespace": "team-a"},
@@ -345,14 +351,14 @@ def test_metrics_are_read_in_each_namespace_that_allows_it(tmp_path: Path) -> No
         outcome = recorded(server, tmp_path / "f", usage="auto", samples=1, options=options)
     assert outcome.usage == "metrics.k8s.io"
     note = "no kubelet evicts the pods of namespace team-b for their usage: /apis/metrics.k8s.io/"
-    assert [each for each in outcome.notes if each.startswith(note)]
-    found = [each.usage for each in made(outcome) if each.HasField("usage")]
-    assert [each.segments[0].memory_bytes for each in found] == [3 * MI]
+    assert [text for text in outcome.notes if text.startswith(note)]
+    found = [record.usage for record in made(outcome) if record.HasField("usage")]
+    assert [profile.segments[0].memory_bytes for profile in found] == [3 * MI]
 
 
 def test_a_namespace_whose_metrics_fail_later_leaves_those_of_the_others() -> None:
     """Only where no namespace answers, the sample fails."""
-    paths = [f"{METRICS}/namespaces/{each}/pods" for each in TWO]
+    paths = [f"{METRICS}/namespaces/{namespace}/pods" for namespace in TWO]
     item = {"metadata": {"name": "web", "namespace": "team-b"}, "containers": []}
     with ApiServerDouble({}, answers={paths[1]: {"items": [item]}}) as server:
         api = ApiServer(access(server), time.time_ns)
@@ -374,8 +380,8 @@ def test_a_prometheus_query_is_limited_to_the_namespaces(tmp_path: Path) -> None
         options = fast(namespaces=TWO)
         usage = f"prometheus={server.url}"
         outcome = recorded(server, tmp_path / "f", usage=usage, samples=1, options=options)
-    found = [each.usage for each in made(outcome) if each.HasField("usage")]
-    assert [each.segments[0].memory_bytes for each in found] == [MI]
+    found = [record.usage for record in made(outcome) if record.HasField("usage")]
+    assert [profile.segments[0].memory_bytes for profile in found] == [MI]
 
 
 def test_redaction_hides_namespaces_in_frames_names_of_files_and_notes(tmp_path: Path) -> None:
@@ -390,18 +396,18 @@ def test_redaction_hides_namespaces_in_frames_names_of_files_and_notes(tmp_path:
         redactor=hidden, namespaces=("victims", "team-b", "team-c", "team-d"), absent=("team-d",)
     )
     with tenant("victims", "team-b", Pod=pods) as server:
-        server.readable = tuple(each for each in server.readable or () if "batch" not in each)
+        server.readable = tuple(path for path in server.readable or () if "batch" not in path)
         outcome = recorded(server, tmp_path / "f", options=options)
     records = made(outcome)
-    for each in (*plain(outcome.folder.path), str(records).encode()):
+    for content in (*plain(outcome.folder.path), str(records).encode()):
         for name in (b"victims", b"team-b", b"team-c", b"team-d"):
-            assert name not in each
+            assert name not in content
     assert f"pods.{hidden.text('victims')}.watch.jsonl.zst" in {
-        each.name for each in outcome.folder.path.iterdir()
+        path.name for path in outcome.folder.path.iterdir()
     }
     assert names_in(records)[0].startswith(f"{hidden.text('victims')}/")
-    assert any(hidden.text("team-c") in each.message for each in issues(records))
-    assert any("victims" in each for each in outcome.notes)
+    assert any(hidden.text("team-c") in issue.message for issue in issues(records))
+    assert any("victims" in note for note in outcome.notes)
 
 
 def test_a_first_list_that_was_cut_off_in_one_namespace_is_kept(tmp_path: Path) -> None:
@@ -415,7 +421,7 @@ def test_a_first_list_that_was_cut_off_in_one_namespace_is_kept(tmp_path: Path) 
     file.with_suffix("").write_bytes(b"".join(lines[:2]))
     records = list(open_trace([folder.path]))
     assert names_in(records) == ["team-a/web", "team-b/web"]
-    assert not [each for each in issues(records) if each.kind == "duplicate-source"]
+    assert not [issue for issue in issues(records) if issue.kind == "duplicate-source"]
 
 
 def test_the_trace_is_made_again_from_the_frames_of_several_namespaces(tmp_path: Path) -> None:
@@ -430,7 +436,7 @@ def test_the_trace_is_made_again_from_the_frames_of_several_namespaces(tmp_path:
     (frames / "recording.json").unlink()
     records = list(trace_of(RecordingFolder(frames)))
     assert names_in(records) == ["team-a/web", "team-b/web"]
-    assert [each for each in issues(records) if each.kind == PARTIAL]
+    assert [issue for issue in issues(records) if issue.kind == PARTIAL]
 
 
 @pytest.mark.parametrize("name", ["", "*", "a,b", "A", "-a", "a/../b", 'a"} or {x="', "a" * 64])
@@ -468,8 +474,8 @@ def test_a_namespace_that_may_not_be_read_is_tried() -> None:
 
 def test_each_recorded_kind_has_an_effect() -> None:
     """Of one line."""
-    assert list(EFFECTS) == [each.kind for each in RESOURCES]
-    assert not any("\n" in each for each in EFFECTS.values())
+    assert list(EFFECTS) == [resource.kind for resource in RESOURCES]
+    assert not any("\n" in effect for effect in EFFECTS.values())
 
 
 def test_an_event_of_a_namespace_is_watched(tmp_path: Path) -> None:
@@ -478,5 +484,5 @@ def test_an_event_of_a_namespace_is_watched(tmp_path: Path) -> None:
     with tenant(Pod=pods) as server:
         outcome = recorded(server, tmp_path / "f", options=fast(namespaces=TWO))
     assert names_in(made(outcome)) == ["team-b/web", "team-a/new"]
-    asked = [each.get("resourceVersion") for each in pods.asked if "watch" in each]
+    asked = [query.get("resourceVersion") for query in pods.asked if "watch" in query]
     assert asked == ["1"]

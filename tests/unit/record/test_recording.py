@@ -55,13 +55,13 @@ def running(name: str, version: int, **fields: object) -> Raw:
 def told(records: Iterable[Record]) -> list[str]:
     """Return the kinds of records that tell of the cluster."""
     others = ("header", "issue", "template", "marker")
-    return [each for each in kinds(records) if not each.startswith(others)]
+    return [kind for kind in kinds(records) if not kind.startswith(others)]
 
 
 def names(records: Iterable[Record]) -> list[str]:
     """Return the names of the pods that are created."""
-    found = [each for each in records if each.HasField("pod_create")]
-    return [each.pod_create.pod.metadata.name for each in found]
+    found = [record for record in records if record.HasField("pod_create")]
+    return [record.pod_create.pod.metadata.name for record in found]
 
 
 def test_a_list_and_its_watch_become_a_trace(tmp_path: Path) -> None:
@@ -100,10 +100,10 @@ def test_a_closed_watch_continues_where_it_was(tmp_path: Path) -> None:
     )
     with ApiServerDouble(cluster(Pod=pods)) as server:
         records = trace(server, tmp_path / "f")
-    asked = [each.get("resourceVersion") for each in pods.asked if "watch" in each]
+    asked = [query.get("resourceVersion") for query in pods.asked if "watch" in query]
     assert asked[:3] == ["1", "6", "9"]
     # And a list at the end.
-    assert len([each for each in pods.asked if "watch" not in each]) == 2
+    assert len([query for query in pods.asked if "watch" not in query]) == 2
     assert told(records) == ["pod_create", "observed scheduled", "observed started"]
 
 
@@ -143,7 +143,7 @@ def test_after_410_a_list_shows_what_happened_meanwhile(tmp_path: Path) -> None:
         "delete Pod user",
         "observed removed",
     ]
-    [gap] = [each for each in issues(records) if each.kind == "gap"]
+    [gap] = [issue for issue in issues(records) if issue.kind == "gap"]
     assert re.match(r"pods were not watched all the time from 20\S+Z to 20\S+Z \(", gap.message)
     assert "Expired: too old: a change in that time is recorded at its end" in gap.message
     assert gap.count == 1
@@ -168,7 +168,7 @@ def test_a_list_comes_in_pages(tmp_path: Path) -> None:
     with ApiServerDouble(cluster(Pod=pods)) as server:
         records = trace(server, tmp_path / "f", options=fast(page=3))
     assert names(records) == [f"p{i}" for i in range(7)]
-    assert [each.get("continue") for each in pods.asked[:3]] == [None, "3", "6"]
+    assert [query.get("continue") for query in pods.asked[:3]] == [None, "3", "6"]
 
 
 def test_a_token_that_expires_makes_the_next_list_one_piece(tmp_path: Path) -> None:
@@ -178,7 +178,7 @@ def test_a_token_that_expires_makes_the_next_list_one_piece(tmp_path: Path) -> N
     with ApiServerDouble(cluster(Pod=pods)) as server:
         records = trace(server, tmp_path / "f", options=fast(page=2))
     assert names(records) == [f"p{i}" for i in range(5)]
-    assert [each.get("limit") for each in pods.asked[:3]] == ["2", "2", None]
+    assert [query.get("limit") for query in pods.asked[:3]] == ["2", "2", None]
 
 
 def test_a_kind_that_is_forbidden_is_named_and_the_rest_continues(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_kind_that_is_forbidden_is_named_and_the_rest_continues(tmp_path: Path
     assert words in outcome.notes[0]
     records = list(trace_of(outcome.folder))
     assert "create node" in kinds(records)
-    assert [each.message for each in issues(records) if each.kind == "not-recorded"] == [
+    assert [issue.message for issue in issues(records) if issue.kind == "not-recorded"] == [
         outcome.notes[0]
     ]
 
@@ -303,7 +303,7 @@ def test_managed_fields_are_not_kept(tmp_path: Path) -> None:
 
 def test_each_recorded_resource_is_one_that_a_trace_carries() -> None:
     """And all of those are recorded."""
-    assert {each.name: each.kind for each in RESOURCES} == KINDS_BY_RESOURCE
+    assert {resource.name: resource.kind for resource in RESOURCES} == KINDS_BY_RESOURCE
     assert all(is_carried({"apiVersion": e.api_version, "kind": e.kind}) for e in RESOURCES)
     assert resource("CSINode").path == "/apis/storage.k8s.io/v1/csinodes"
 
@@ -323,7 +323,7 @@ def test_a_version_that_is_never_served_again_is_abandoned(tmp_path: Path) -> No
     with ApiServerDouble(cluster(Pod=pods)) as server:
         records = trace(server, tmp_path / "f")
     assert names(records) == ["p"]
-    assert len([each for each in pods.asked if "watch" not in each]) > 1
+    assert len([query for query in pods.asked if "watch" not in query]) > 1
 
 
 def test_a_watcher_that_breaks_ends_the_recording_and_says_so(
@@ -363,7 +363,7 @@ def test_a_full_disk_ends_the_recording_and_keeps_whole_frames(
     monkeypatch.setattr(recorder, "_FLUSH_S", 0.05)
     first = [make_pod(f"p{i}", i + 2) for i in range(3)]
     long = (make_pod(token_hex(500), 10 + i) for i in range(200))
-    events: list[Raw | str] = [event("ADDED", each) for each in long]
+    events: list[Raw | str] = [event("ADDED", pod) for pod in long]
     pods = Script(lists=[Listing(items=first, version=5)], watches=[events], pause_s=0.2)
     with ApiServerDouble(cluster(Pod=pods)) as server, file_size_limit(20_000):
         outcome = recorded(server, tmp_path / "f")

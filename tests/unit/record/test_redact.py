@@ -207,7 +207,7 @@ def test_kinds_and_groups_of_custom_resources_are_hashed() -> None:
         {"apiVersion": "storage.k8s.io/v1", "kind": "CSINode", "name": "n", "uid": "4"},
     ]
     made = redacted(make_pod("p", 1, metadata={"ownerReferences": owners}))
-    kinds = [(each["apiVersion"], each["kind"]) for each in made["metadata"]["ownerReferences"]]
+    kinds = [(owner["apiVersion"], owner["kind"]) for owner in made["metadata"]["ownerReferences"]]
     assert "acme" not in str(kinds).lower()
     assert kinds[0][0].endswith("/v1")
     assert kinds[1::2] == [("batch/v1", "Job"), ("storage.k8s.io/v1", "CSINode")]

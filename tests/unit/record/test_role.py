@@ -24,7 +24,7 @@ def test_the_documented_role_allows_each_resource_to_be_listed_and_watched() -> 
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    assert allowed == {(each.group, each.name) for each in RESOURCES}
+    assert allowed == {(resource.group, resource.name) for resource in RESOURCES}
 
 
 def test_the_documented_role_of_a_namespace_allows_each_namespaced_resource() -> None:
@@ -38,8 +38,8 @@ def test_the_documented_role_of_a_namespace_allows_each_namespaced_resource() ->
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    scoped = [each for each in RESOURCES if each.kind not in CLUSTER_SCOPED]
-    assert allowed == {(each.group, each.name) for each in scoped}
+    scoped = [resource for resource in RESOURCES if resource.kind not in CLUSTER_SCOPED]
+    assert allowed == {(resource.group, resource.name) for resource in scoped}
     assert binding["roleRef"]["name"] == role["metadata"]["name"]
 
 
@@ -48,7 +48,7 @@ def test_the_documented_effects_are_those_of_the_notes() -> None:
     text = DOCUMENT.read_text(encoding="utf-8").partition("| Not recorded | Effect |\n|---|---|\n")[
         2
     ]
-    rows = [each.strip("| ").split(" | ") for each in text.partition("\n\n")[0].splitlines()]
+    rows = [line.strip("| ").split(" | ") for line in text.partition("\n\n")[0].splitlines()]
     assert rows == [[kind, effect] for kind, effect in EFFECTS.items()]
 
 

@@ -44,7 +44,7 @@ def script(path: Path) -> Script:
 
 def scripts(folder: Path) -> dict[str, Script]:
     """Return the scripts of a recording by path."""
-    kinds = {each.name: each.kind for each in RESOURCES}
+    kinds = {resource.name: resource.kind for resource in RESOURCES}
     found = {}
     for path in sorted(folder.glob("*.watch.jsonl.gz")):
         name = path.name.partition(".")[0]

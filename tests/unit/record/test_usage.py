@@ -70,7 +70,7 @@ def summary() -> Raw:
 
 def profiles(records: list[Record]) -> list[UsageProfile]:
     """Return the profiles of a trace."""
-    return [each.usage for each in records if each.HasField("usage")]
+    return [record.usage for record in records if record.HasField("usage")]
 
 
 def test_kubelets_report_what_pods_use_and_what_a_node_uses_beside_them(tmp_path: Path) -> None:
@@ -86,19 +86,19 @@ def test_kubelets_report_what_pods_use_and_what_a_node_uses_beside_them(tmp_path
     segment = pod.segments[0]
     assert (segment.cpu_milli, segment.memory_bytes, segment.storage_bytes) == (501, GI, 2 * GI)
     assert (segment.inodes, segment.processes) == (7, 3)
-    [create] = [each.pod_create for each in records if each.HasField("pod_create")]
+    [create] = [record.pod_create for record in records if record.HasField("pod_create")]
     assert create.life.usage_id == pod.id
     assert records[0].header.options["usage"] == "kubelet"
-    assert not [each for each in issues(records) if each.kind == "no-usage"]
+    assert not [issue for issue in issues(records) if issue.kind == "no-usage"]
 
 
 def test_usage_comes_before_its_pod_and_numbers_rise(tmp_path: Path) -> None:
     """A trace's records are ordered, and a pod's profile precedes the pod."""
     with ApiServerDouble(scripts(), answers={SUMMARY: summary()}) as server:
         records = trace(server, tmp_path / "f", usage="kubelet", samples=1)
-    found = [each.WhichOneof("record") for each in records]
+    found = [record.WhichOneof("record") for record in records]
     assert found[:5] == ["header", "usage", "create", "usage", "pod_create"]
-    assert [each.sequence for each in records] == list(range(1, len(records) + 1))
+    assert [record.sequence for record in records] == list(range(1, len(records) + 1))
 
 
 def test_metrics_are_taken_where_kubelets_may_not_be_asked(tmp_path: Path) -> None:
@@ -133,7 +133,7 @@ def test_metrics_are_taken_where_kubelets_may_not_be_asked(tmp_path: Path) -> No
 def by_container(profile: UsageProfile) -> list[dict[str, int]]:
     """Return the memory of containers in each segment, MiB."""
     return [
-        {each.name: each.memory_bytes // MI for each in segment.containers}
+        {container.name: container.memory_bytes // MI for container in segment.containers}
         for segment in profile.segments
     ]
 
@@ -199,7 +199,7 @@ def test_without_any_source_the_trace_says_that_no_pod_is_evicted(tmp_path: Path
     assert outcome.usage == ""
     assert "neither kubelets nor metrics.k8s.io" in outcome.usage_why
     records = list(trace_of(outcome.folder))
-    assert [each.message for each in issues(records)] == [NO_USAGE]
+    assert [issue.message for issue in issues(records)] == [NO_USAGE]
 
 
 @pytest.mark.parametrize("wish", ["kubelet", "metrics"])
@@ -233,8 +233,8 @@ def test_the_replays_pod_takes_the_usage_of_the_recorded_one(tmp_path: Path) -> 
     used["pods"][0]["podRef"]["name"] = "rs-a"
     with ApiServerDouble(listed, answers={SUMMARY: used}) as server:
         records = trace(server, tmp_path / "f", usage="kubelet", samples=3)
-    [made] = [each.controller_pod for each in records if each.HasField("controller_pod")]
-    [profile] = [each for each in profiles(records) if not each.node_name]
+    [made] = [record.controller_pod for record in records if record.HasField("controller_pod")]
+    [profile] = [profile for profile in profiles(records) if not profile.node_name]
     assert made.life.usage_id == profile.id
     assert profile.segments[0].offset_duration_ns == 0
 
@@ -270,7 +270,7 @@ def test_a_pod_that_never_ran_has_no_profile() -> None:
     create = Record(time_ns=1, sequence=2)
     create.pod_create.pod.metadata.uid = "p"
     records = list(with_usage([make_header(), create], Survey(), history))
-    assert [each.WhichOneof("record") for each in records] == ["header", "pod_create"]
+    assert [record.WhichOneof("record") for record in records] == ["header", "pod_create"]
     assert records[1].pod_create.life.usage_id == 0
 
 

@@ -198,7 +198,7 @@ def test_a_file_that_was_changed_before_the_last_checkpoint_is_refused(
     run: RunDirectory, name: str
 ) -> None:
     """And what follows the checkpoint is read as it is."""
-    files = {each: _described(run.path / each, 20) for each in (DECISIONS, HISTORY)}
+    files = {name: _described(run.path / name, 20) for name in (DECISIONS, HISTORY)}
     run.write_resume_point(ResumePoint(version="0", command=RunCommand(), files=files))
     _read(name, run.path, run.path.parent)
     for changed in files:
@@ -206,7 +206,7 @@ def test_a_file_that_was_changed_before_the_last_checkpoint_is_refused(
             file.seek(19)
             file.write(b"\xff")
     reader, arguments = _READERS[name]
-    texts = [each.replace("RUN", str(run.path)).replace("OUT", str(run.path)) for each in arguments]
+    texts = [text.replace("RUN", str(run.path)).replace("OUT", str(run.path)) for text in arguments]
     done = CliRunner().invoke(reader, texts)
     assert isinstance(done.exception, ExitError)
     assert done.exception.code == REFUSED

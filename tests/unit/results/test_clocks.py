@@ -18,4 +18,4 @@ def test_the_wall_clock_shows_when_a_moment_was_reached() -> None:
     clock = WallClock(lambda: next(wall))
     for at_ns in (10, 10, 20, 30):
         clock.reached(at_ns)
-    assert [clock.time_ns(each) for each in (5, 10, 15, 20, 99)] == [100, 100, 100, 200, 300]
+    assert [clock.time_ns(at_ns) for at_ns in (5, 10, 15, 20, 99)] == [100, 100, 100, 200, 300]

@@ -98,7 +98,7 @@ def test_a_node_is_described_with_what_its_pods_request(run: RunDirectory) -> No
 def test_several_objects_are_two_empty_lines_apart(run: RunDirectory) -> None:
     """Without a name all of a type are described."""
     text = _described(run, "pods", offset_ns=8 * SECOND_NS)
-    assert [each.splitlines()[0].split()[1] for each in text.split("\n\n\n")] == ["high", "low"]
+    assert [page.splitlines()[0].split()[1] for page in text.split("\n\n\n")] == ["high", "low"]
 
 
 def test_a_name_that_no_object_has_is_the_beginning_of_names(run: RunDirectory) -> None:
@@ -106,7 +106,7 @@ def test_a_name_that_no_object_has_is_the_beginning_of_names(run: RunDirectory) 
     pieces: list[str] = []
     assert describe(run, "po", ("l", "high"), pieces.append, offset_ns=20 * SECOND_NS) == 2
     named = [line.split()[1] for piece in pieces for line in piece.splitlines() if "Name: " in line]
-    assert sorted(each for each in named if each in ("high", "late")) == ["high", "late"]
+    assert sorted(name for name in named if name in ("high", "late")) == ["high", "late"]
     with pytest.raises(RunError, match=r'pods "x" not found in .*; --at shows other moments'):
         describe(run, "po", ("x",), pieces.append)
 

@@ -66,7 +66,7 @@ def test_json_and_yaml_hold_whole_events(tmp_path: Path) -> None:
     assert preempted["message"] == f"Preempted by pod uid-high on node {NODE}"
     assert preempted["lastTimestamp"] == "2019-10-24T08:00:08Z"
     watched = yaml.safe_load_all(_printed(tmp_path / "2", output="yaml", watch=True))
-    assert [each["reason"] for each in watched if each][:2] == ["FailedScheduling", "Preempted"]
+    assert [line["reason"] for line in watched if line][:2] == ["FailedScheduling", "Preempted"]
 
 
 def test_a_watch_begins_with_the_list_at_a_moment(tmp_path: Path) -> None:

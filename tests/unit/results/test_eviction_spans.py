@@ -48,7 +48,7 @@ def test_a_whole_cluster_under_pressure_does_not_swell_a_span() -> None:
     many = [answer(f"n{number}") for number in range(NODES_MAX + 5)]
     shown = synchronize_attributes(many)
     assert shown["reprieve.nodes_with_thresholds_met"] == NODES_MAX + 5
-    assert shown["reprieve.thresholds_met"] == [f"n{each}: {TEXT}" for each in range(NODES_MAX)]
+    assert shown["reprieve.thresholds_met"] == [f"n{number}: {TEXT}" for number in range(NODES_MAX)]
 
 
 def test_the_span_has_thresholds_and_the_number_of_nodes() -> None:

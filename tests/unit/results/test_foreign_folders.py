@@ -111,11 +111,11 @@ def test_force_removes_no_link_and_writes_through_none(
     victim.write_text(_VICTIM)
     (run / name).unlink(missing_ok=True)
     plant(run / name, victim)
-    before = sorted(each.name for each in run.iterdir())
+    before = sorted(path.name for path in run.iterdir())
     with pytest.raises(ReplayError, match=name.replace(".", r"\.")):
         RunDirectory.create(run, force=True)
     assert (
-        sorted(each.name for each in run.iterdir() if each.name != LOCK or name == LOCK) == before
+        sorted(path.name for path in run.iterdir() if path.name != LOCK or name == LOCK) == before
     )
     assert victim.read_text() == _VICTIM
 

@@ -26,7 +26,7 @@ def _free(spec: PodSpec, used: int = 0, **of: object) -> dict[str, int]:
     node = Node(name="n", allocatable={"cpu": 4000, "pods": 10}, **of)  # type: ignore[arg-type] # fields of one test
     state = NodeUse(node=node, requested={"cpu": used, "pods": 1})
     found = free_capacity([state], Counter([spec]), {spec: pod_requests(spec)})
-    return {each.reason: each.free for each in found if each.resource == "cpu"}
+    return {capacity.reason: capacity.free for capacity in found if capacity.resource == "cpu"}
 
 
 @pytest.mark.parametrize(
@@ -63,9 +63,9 @@ def test_waiting_pods_divide_free_capacity_by_their_reasons() -> None:
     """Three of four cannot have it for its size."""
     large, small = _spec(9000), _spec(100)
     state = NodeUse(node=Node(name="n", allocatable={"cpu": 4000, "pods": 10}))
-    amounts = {each: pod_requests(each) for each in (large, small)}
+    amounts = {spec: pod_requests(spec) for spec in (large, small)}
     found = free_capacity([state], Counter({large: 3, small: 1}), amounts)
-    shares = {each.reason: each.free for each in found if each.resource == "cpu"}
+    shares = {capacity.reason: capacity.free for capacity in found if capacity.resource == "cpu"}
     assert shares == {"Insufficient cpu": 3000, FITS: 1000}
 
 
@@ -73,7 +73,8 @@ def test_where_no_pod_waits_there_is_no_reason() -> None:
     """And where there is no node, nothing is free."""
     state = NodeUse(node=Node(name="n", allocatable={"cpu": 4000}))
     found = {
-        (each.resource, each.reason, each.free) for each in free_capacity([state], Counter(), {})
+        (capacity.resource, capacity.reason, capacity.free)
+        for capacity in free_capacity([state], Counter(), {})
     }
     assert found == {("cpu", "", 4000), ("memory", "", 0)}
-    assert [each.free for each in free_capacity([], Counter(), {})] == [0, 0]
+    assert [capacity.free for capacity in free_capacity([], Counter(), {})] == [0, 0]

@@ -91,7 +91,7 @@ def _rows(text: str) -> list[list[str]]:
 def _sequence(rows: list[list[str]], name: str) -> list[tuple[str, str, str]]:
     """Return (STATUS, NODE, NOMINATED NODE) of a pod, equal neighbours as one."""
     seen = ((row[2], row[6], row[7]) for row in rows if row[0] == name)
-    return [each for each, _ in itertools.groupby(seen)]
+    return [key for key, _ in itertools.groupby(seen)]
 
 
 def test_a_watch_prints_the_documented_output(run: RunDirectory) -> None:
@@ -177,7 +177,7 @@ def test_nodes_are_shown_too(run: RunDirectory) -> None:
 def test_json_and_yaml_print_whole_objects(run: RunDirectory) -> None:
     """A list is one List; a watch is one object after the other."""
     whole = orjson.loads(_printed(run, output="json"))
-    assert (whole["kind"], [each["kind"] for each in whole["items"]]) == ("List", ["Pod", "Pod"])
+    assert (whole["kind"], [item["kind"] for item in whole["items"]]) == ("List", ["Pod", "Pod"])
     assert yaml.safe_load(_printed(run, output="yaml")) == whole
     documents = list(yaml.safe_load_all(_printed(run, output="yaml", watch=True)))
     assert [document["metadata"]["name"] for document in documents][:2] == ["low", "high"]
@@ -260,9 +260,9 @@ def test_texts_with_numbers_are_sorted_by_the_numbers(run: RunDirectory) -> None
 )
 def test_times_and_long_numbers_are_sorted_by_their_values(ascending: list[str]) -> None:
     """Also with fractions of a second, with zeros in front, and beyond what int() reads."""
-    items = [{"a": each} for each in reversed(ascending)]
-    found, _ = sorted_by(Field(".a"), items, lambda each: each)
-    assert [each["a"] for each in found] == ascending
+    items = [{"a": text} for text in reversed(ascending)]
+    found, _ = sorted_by(Field(".a"), items, lambda text: text)
+    assert [row["a"] for row in found] == ascending
 
 
 def test_a_watch_is_not_sorted(run: RunDirectory) -> None:

@@ -26,8 +26,8 @@ def test_a_quantile_is_at_most_a_sixteenth_too_high(durations: list[int], share:
 def test_count_sum_and_maximum_are_exact() -> None:
     """Only quantiles are rounded."""
     histogram = DurationHistogram()
-    for each in (3, 1_000_003, 17):
-        histogram.record(each)
+    for value in (3, 1_000_003, 17):
+        histogram.record(value)
     quantiles = histogram.quantiles()
     assert (quantiles.count, quantiles.sum_ns, quantiles.max_ns) == (3, 1_000_023, 1_000_003)
 

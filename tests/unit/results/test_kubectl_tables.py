@@ -73,20 +73,20 @@ def _shown(message_type: type[Message], mapping: Mapping[str, Any]) -> dict[str,
     return _cells(message_type.DESCRIPTOR.name, json_codec.parse(message_type, mapping))
 
 
-@pytest.mark.parametrize("kind", [each.kind for each in ALL])
+@pytest.mark.parametrize("kind", [rule.kind for rule in ALL])
 def test_a_table_has_upstreams_columns_in_upstreams_order(kind: str) -> None:
     """Columns of -o wide are at upstream's positions, for Events between other columns."""
     named = _UPSTREAM[kind].split("|")
-    assert list(TABLES[kind].shown(wide=True)) == [each.removeprefix("+") for each in named]
-    narrow = [each for each in named if not each.startswith("+")]
+    assert list(TABLES[kind].shown(wide=True)) == [name.removeprefix("+") for name in named]
+    narrow = [name for name in named if not name.startswith("+")]
     assert list(TABLES[kind].shown(wide=False)) == narrow
 
 
-@pytest.mark.parametrize("kind", [each.kind for each in ALL if each.kind != "Event"])
+@pytest.mark.parametrize("kind", [rule.kind for rule in ALL if rule.kind != "Event"])
 def test_a_row_has_a_cell_for_each_column(kind: str) -> None:
     """Also that of an object without anything."""
     fields = object_pb2.KubernetesObject.DESCRIPTOR.fields
-    (field,) = [each for each in fields if each.message_type and each.message_type.name == kind]
+    (field,) = [field for field in fields if field.message_type and field.message_type.name == kind]
     message = getattr(object_pb2.KubernetesObject(), field.name)
     assert _cells(kind, message)["NAME"] == ""
 
@@ -120,7 +120,7 @@ def test_a_pod_that_initializes_shows_the_restarts_of_its_init_containers() -> N
             "initContainerStatuses": [done, waits, later],
             "containerStatuses": [{"name": "c", "restartCount": 8}],
         },
-        initContainers=[{"name": each} for each in "ijk"],
+        initContainers=[{"name": name} for name in "ijk"],
     )
     assert (shown["STATUS"], shown["RESTARTS"]) == ("Init:1/3", "3 (5m ago)")
 

@@ -48,7 +48,7 @@ def test_a_folder_that_a_live_run_holds_is_refused_even_with_force(
 ) -> None:
     """The error names the process, and the folder stays as it is."""
     process, path = live
-    before = sorted(each.name for each in path.iterdir())
+    before = sorted(file.name for file in path.iterdir())
     for force in (False, True):
         with pytest.raises(RunError, match=rf"still going \(process {process.pid} on .* since 2"):
             RunDirectory.create(path, force=force)
@@ -56,7 +56,7 @@ def test_a_folder_that_a_live_run_holds_is_refused_even_with_force(
             RunDirectory.check(path, force=force)
     with pytest.raises(RunError, match="still going"):
         RunDirectory.reopen(path)
-    assert sorted(each.name for each in path.iterdir()) == before
+    assert sorted(file.name for file in path.iterdir()) == before
 
 
 def test_a_live_run_can_be_read_and_reports_that_it_is_in_progress(

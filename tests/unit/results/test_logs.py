@@ -179,8 +179,8 @@ def test_a_history_is_read_back_as_written(
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(history, "FRAME_BYTES", frame_bytes)
         log = RoundLog(growing(path))
-        for each in rounds:
-            log.write(each)
+        for round_ in rounds:
+            log.write(round_)
         log.close()
     assert list(read_rounds(path)) == rounds
 

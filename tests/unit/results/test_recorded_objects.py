@@ -205,7 +205,7 @@ def test_the_file_of_objects_is_verified_and_continued_at_its_position(tmp_path:
     ]
     assert sizes == [False, 3]
     run.write_manifest(Manifest(version="0", seed=0, rules="v1.34", traces=(), finished=True))
-    assert "objects.rounds.zst" in {Path(each.path).name for each in verify(run)}
+    assert "objects.rounds.zst" in {Path(issue.path).name for issue in verify(run)}
     run.go_back(nothing)
     with Recorder(run, position=empty) as recorder:
         recorder.close()
@@ -221,7 +221,7 @@ def test_the_world_passes_on_each_change_of_a_workload() -> None:
     world.feed(3, create(make_job("work")))
     end(world, 4, next(pod.key.partition("/")[2] for pod in world.cluster.pods.values()))
     world.settle(4)
-    passed = [_change(each) for each in world.objects]
+    passed = [_change(event) for event in world.objects]
     assert passed[:4] == [
         ("add", "Deployment", 2),
         ("add", "ReplicaSet", 2),
@@ -259,8 +259,8 @@ def test_the_name_of_a_priority_class_is_shown_with_its_value(tmp_path: Path) ->
     gone = meta_pb2.ObjectReference(kind="PriorityClass", name="high")
     removed = scheduler_pb2.Event(time_ns=START_NS + 5 * SECOND_NS, remove=gone)
     rounds = [
-        messages.round_of(messages.added(make_node("n").message(), each), at_s=each)
-        for each in (0, 9)
+        messages.round_of(messages.added(make_node("n").message(), at_s), at_s=at_s)
+        for at_s in (0, 9)
     ]
     run = _run(tmp_path, rounds, event, removed)
     shown = "high   1000    false            0s    PreemptLowerPriority"

@@ -101,14 +101,14 @@ def test_attempts_that_share_an_outcome_are_counted_each(run: RunDirectory) -> N
     cycles = [span for span in spans.spans if span.name == "schedulingCycle"]
     *own, shared = cycles
     assert (shared.attributes["reprieve.pods"], shared.end_ns - shared.start_ns) == (3, 6)
-    walls = [each.attributes["reprieve.wall_ns.schedulingCycle"] for each in own]
+    walls = [span.attributes["reprieve.wall_ns.schedulingCycle"] for span in own]
     assert walls == [1, 2, 3]
-    assert ["reprieve.wall_ns.RunFilterPlugins" in each.attributes for each in own] == [
+    assert ["reprieve.wall_ns.RunFilterPlugins" in span.attributes for span in own] == [
         True,
         False,
         False,
     ]
-    assert all(each.attributes["reprieve.message"] == _SHORTAGE for each in own)
+    assert all(span.attributes["reprieve.message"] == _SHORTAGE for span in own)
     assert sum(span.name == "queue.wait" for span in spans.spans) == 3
 
 
@@ -403,10 +403,10 @@ def test_a_changed_file_is_refused_and_nothing_is_modified(run: RunDirectory) ->
     path = run.path / "decisions.jsonl"
     content = path.read_bytes()
     path.write_bytes(bytes([content[0] ^ 1]) + content[1:])
-    before = {each.name: each.read_bytes() for each in run.path.iterdir()}
+    before = {path.name: path.read_bytes() for path in run.path.iterdir()}
     with pytest.raises(RunError, match=r"decisions\.jsonl has other bytes"):
         run.go_back(files)
-    assert {each.name: each.read_bytes() for each in run.path.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in run.path.iterdir()} == before
     spans = (run.path / "spans.jsonl").read_bytes()
     path.write_bytes(content)
     (run.path / "spans.jsonl").unlink()

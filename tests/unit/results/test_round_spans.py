@@ -26,8 +26,8 @@ def outcomes(pods: int) -> scheduler_pb2.RoundOutcomes:
 def exchanged(spans: RoundSpans, *told: scheduler_pb2.RoundOutcomes) -> SpanContext | None:
     """End the spans of an exchange of these rounds, which took 50 ns from 100 ns on."""
     exchange = MeasuredExchange(scheduler_pb2.Round())
-    for each in told:
-        exchange.add(scheduler_pb2.Round(), each, steps_of(each))
+    for outcomes in told:
+        exchange.add(scheduler_pb2.Round(), outcomes, steps_of(outcomes))
     context = spans.begun(told[0])
     spans.ended(context, 100, 50, exchange)
     return context

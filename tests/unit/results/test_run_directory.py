@@ -59,7 +59,7 @@ def test_a_former_run_is_replaced_with_force(tmp_path: Path) -> None:
         run.write_manifest(_MANIFEST)
         run.decision_log().close()
     with RunDirectory.create(tmp_path, force=True):
-        assert [each.name for each in tmp_path.iterdir()] == [LOCK]
+        assert [path.name for path in tmp_path.iterdir()] == [LOCK]
     assert list(tmp_path.iterdir()) == []
 
 

@@ -40,7 +40,7 @@ def test_each_table_has_the_columns_of_its_description(run: RunDirectory) -> Non
         assert [row[:2] for row in found] == [
             (column.name, column.type) for column in table.columns
         ]
-    assert not [each for each in run.path.iterdir() if each.name.startswith(TABLES_DRAFT)]
+    assert not [path for path in run.path.iterdir() if path.name.startswith(TABLES_DRAFT)]
 
 
 def test_the_documentation_names_every_column_and_figure_of_wall_times() -> None:

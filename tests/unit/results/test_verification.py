@@ -37,7 +37,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 
 def _verdicts(run: RunDirectory) -> dict[str, str]:
-    return {Path(each.path).name: each.verdict for each in verify(run)}
+    return {Path(issue.path).name: issue.verdict for issue in verify(run)}
 
 
 def test_every_file_of_a_run_and_its_traces_are_ok(run: RunDirectory) -> None:
