@@ -64,7 +64,7 @@ class Script:
         if not (version.isdecimal() and before.isdecimal() and int(version) > int(before)):
             return
         uid = own.get("uid")
-        items = [each for each in last.items if not uid or each["metadata"].get("uid") != uid]
+        items = [item for item in last.items if not uid or item["metadata"].get("uid") != uid]
         if event["type"] in {"ADDED", "MODIFIED"}:
             items.append(raw)
         self.lists[-1] = replace(last, items=items, version=version)
@@ -135,14 +135,14 @@ class ApiServerDouble:
         return (
             allowed is None
             or is_group
-            or any(f"{path}/".startswith(f"{each}/") for each in allowed)
+            or any(f"{path}/".startswith(f"{prefix}/") for prefix in allowed)
         )
 
     def is_told(self, lines: int) -> bool:
         """Return whether all that was written down was said, and `lines` of it were heard."""
         with self.lock:
-            asked = [each for path, each in self.scripts.items() if self.may_read(path)]
-            told = all(each.held or each.refusal for each in asked)
+            asked = [item for path, item in self.scripts.items() if self.may_read(path)]
+            told = all(pod.held or pod.refusal for pod in asked)
             return told and lines >= self.lines
 
     def __enter__(self) -> Self:
@@ -220,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def _queried(self, query: str) -> Raw:
-        found = (each for piece, each in self.server.double.series.items() if piece in query)
+        found = (item for piece, item in self.server.double.series.items() if piece in query)
         return {"status": "success", "data": {"result": next(found, [])}}
 
     def _listed(self, script: Script, query: dict[str, str]) -> Raw | Refusal:
@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
             if not more and len(script.lists) > 1:
                 script.lists.pop(0)
         # As an API server does, items come without kind and apiVersion.
-        items = [_without_kind(each) for each in listing.items[first:end]]
+        items = [_without_kind(item) for item in listing.items[first:end]]
         metadata: Raw = {"resourceVersion": str(listing.version)} if listing.version else {}
         return {
             "kind": "List",

@@ -96,7 +96,9 @@ def _cluster(chance: random.Random) -> list[Raw]:
 
 def _silence(silent: Raw) -> None:
     """Let a node have sent no status for two minutes before the cluster was printed."""
-    ready = next(each for each in silent["status"]["conditions"] if each["type"] == "Ready")
+    ready = next(
+        condition for condition in silent["status"]["conditions"] if condition["type"] == "Ready"
+    )
     ready.update(status="Unknown", reason="NodeStatusUnknown", lastTransitionTime=ago(minutes=2))
     silent["spec"].setdefault("taints", []).extend(
         {"effect": effect, "key": "node.kubernetes.io/unreachable", "timeAdded": ago(minutes=2)}

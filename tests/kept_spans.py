@@ -29,9 +29,9 @@ class KeptSpans:
     def of(self, pod: str) -> dict[str, Span]:
         """Return a pod's spans by name."""
         root = next(
-            each
-            for each in self.spans
-            if each.name == "Pod" and each.attributes["k8s.pod.name"] == pod
+            span
+            for span in self.spans
+            if span.name == "Pod" and span.attributes["k8s.pod.name"] == pod
         )
         trace_id = root.context.trace_id
-        return {each.name: each for each in self.spans if each.context.trace_id == trace_id}
+        return {span.name: span for span in self.spans if span.context.trace_id == trace_id}

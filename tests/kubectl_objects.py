@@ -40,7 +40,7 @@ def write_list(path: Path, items: list[Raw]) -> Path:
 
 def named(items: list[Raw], kind: str, name: str) -> Raw:
     """Return the object of a kind and name."""
-    return next(each for each in items if each["kind"] == kind and each["metadata"]["name"] == name)
+    return next(item for item in items if item["kind"] == kind and item["metadata"]["name"] == name)
 
 
 def kubernetes_object(
@@ -213,7 +213,7 @@ def run_on(pod: Raw, node: str, **span: float) -> Raw:
             {"lastProbeTime": None, "lastTransitionTime": since, "status": "True", "type": type_}
             for type_ in ("Initialized", "Ready", "ContainersReady", "PodScheduled")
         ],
-        "containerStatuses": [_running(each, since) for each in spec["containers"]],
+        "containerStatuses": [_running(container, since) for container in spec["containers"]],
         "hostIP": "192.0.2.1",
         "phase": "Running",
         "podIP": "10.244.0.7",
@@ -221,7 +221,7 @@ def run_on(pod: Raw, node: str, **span: float) -> Raw:
         "startTime": since,
     }
     if sidecars := spec.get("initContainers"):
-        pod["status"]["initContainerStatuses"] = [_running(each, since) for each in sidecars]
+        pod["status"]["initContainerStatuses"] = [_running(name, since) for name in sidecars]
     return pod
 
 

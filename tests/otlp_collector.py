@@ -67,7 +67,9 @@ class Collector:
 
 
 def _service(attributes: Any) -> str:
-    found: list[KeyValue] = [each for each in attributes if each.key == "service.name"]
+    found: list[KeyValue] = [
+        attribute for attribute in attributes if attribute.key == "service.name"
+    ]
     return found[0].value.string_value
 
 

@@ -74,7 +74,7 @@ CORES = [path for path in SOURCES if "core" in path.parts or named(path).startsw
 
 def module_of(name: str) -> str | None:
     """Return which of our modules an imported name is, or is in; None for others' modules."""
-    return next((each for each in (name, name.rpartition(".")[0]) if each in MODULES), None)
+    return next((module for module in (name, name.rpartition(".")[0]) if module in MODULES), None)
 
 
 class Room(NamedTuple):
@@ -95,7 +95,7 @@ def tables() -> Mapping[str, list[Room]]:
         rooms: list[Room] = []
         for name, imports in re.findall(r"^\| `([\w/]+)` \|[^|\n]*\| (.*?) ?\|$", section, re.M):
             everything = imports == "all above"
-            allowed = [each.name for each in rooms] if everything else imports.split()
+            allowed = [room.name for room in rooms] if everything else imports.split()
             rooms.append(Room(name, frozenset(allowed)))
         found[folder[1]] = rooms
     return found
@@ -146,7 +146,7 @@ def test_a_table_is_whole_and_goes_one_way(folder: str) -> None:
     assert left == set()
     assert {room.name for room in rooms} == set(filter(None, homes.values()))
     for place, room in enumerate(rooms):
-        assert room.imports <= {each.name for each in rooms[:place]}, room.name
+        assert room.imports <= {room.name for room in rooms[:place]}, room.name
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
@@ -204,7 +204,9 @@ def test_a_package_has_a_docstring_and_no_logic() -> None:
         first, *rest = tree(path).body
         assert isinstance(first, ast.Expr), named(path)
         if named(path) in PUBLIC_FACES:
-            assert all(isinstance(each, ast.ImportFrom | ast.Assign) for each in rest), named(path)
+            assert all(isinstance(statement, ast.ImportFrom | ast.Assign) for statement in rest), (
+                named(path)
+            )
         else:
             assert rest == [], named(path)
 

@@ -60,7 +60,9 @@ def _unknown(at: click.Command, words: Sequence[str]) -> Iterator[str]:
         inner = at.get_command(context, words[0])
         yield from [f"no command {words[0]}"] if inner is None else _unknown(inner, words[1:])
         return
-    options = {name for each in at.get_params(context) for name in each.opts + each.secondary_opts}
+    options = {
+        name for param in at.get_params(context) for name in param.opts + param.secondary_opts
+    }
     own = words[: (*words, "--").index("--")]
     for former, word in itertools.pairwise(["", *own]):
         name = word.partition("=")[0]
@@ -93,7 +95,7 @@ def test_the_page_of_commands_names_every_command() -> None:
     names = command.list_commands(click.Context(command))
     assert names
     assert [
-        each for each in names if not re.search(rf"^\|.*`(reprieve )?{each}\b", page, re.M)
+        name for name in names if not re.search(rf"^\|.*`(reprieve )?{name}\b", page, re.M)
     ] == []
 
 

@@ -215,7 +215,7 @@ def _shop() -> list[Raw]:
         items += bound_claim(f"kafka-{number}", f"pv-kafka-{number}", zone=zone)
     for number in range(2):
         items += bound_claim(f"db-{number}", f"pv-db-{number}", zone="zone-c")
-    web_set = next(each for each in items if each["kind"] == "ReplicaSet")
+    web_set = next(item for item in items if item["kind"] == "ReplicaSet")
     return [
         *items,
         _old_replica_set(web_set),
@@ -242,7 +242,7 @@ def _media() -> list[Raw]:
     thumbs = pod_template({"app": "thumbs"}, "800m", "512Mi", **_IN_GENERAL)
     nodes = [GENERAL[number] for number in (1, 2, 3, 5)]
     items = _placed("thumbs", thumbs, nodes, namespace="media")
-    young = next(each for each in items if each["spec"].get("nodeName") == "worker-4")
+    young = next(item for item in items if item["spec"].get("nodeName") == "worker-4")
     run_on(young, "worker-4", hours=1)
     template = pod_template({"app": "legacy"}, "400m", **_IN_GENERAL)
     legacy = kubernetes_object(
@@ -423,8 +423,8 @@ def _placed(
         "type": "RollingUpdate",
     }
     revision = {"deployment.kubernetes.io/revision": "2"}
-    for each in (whole, replica_set):
-        each["metadata"]["annotations"] = dict(revision)
+    for obj in (whole, replica_set):
+        obj["metadata"]["annotations"] = dict(revision)
     return [whole, replica_set, *map(run_on, pods, nodes)]
 
 

@@ -40,8 +40,8 @@ def chromium() -> Iterator[Browser]:
     """Start a browser, and end it."""
     options = webdriver.ChromeOptions()
     options.binary_location = CHROMIUM or "chromium"
-    for each in _ARGUMENTS:
-        options.add_argument(each)
+    for argument in _ARGUMENTS:
+        options.add_argument(argument)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
     try:
@@ -87,7 +87,7 @@ class Browser:
 
     def console(self) -> list[str]:
         """Return and forget what the console shows."""
-        return [f"{each['level']}: {each['message']}" for each in self._driver.get_log("browser")]  # type: ignore[no-untyped-call] # selenium's own
+        return [f"{line['level']}: {line['message']}" for line in self._driver.get_log("browser")]  # type: ignore[no-untyped-call] # selenium's own
 
     def requested(self) -> set[str]:
         """Return and forget the schemes of all that was requested."""

@@ -96,6 +96,6 @@ class Client(EvictionSession):
             self._stream = None
             raise
         assert answer.sequence == self.sequence
-        assert [each.name for each in answer.phases] == ["decode", "synchronize", "encode"]
+        assert [phase.name for phase in answer.phases] == ["decode", "synchronize", "encode"]
         assert 0 < answer.applied <= len(operations)
         return answer

@@ -144,8 +144,8 @@ def _faults(message: Message, path: Path) -> Iterator[Fault]:
         here = (*path, field.name)
         yield from (Fault(here, kind) for kind in _kinds(descriptor, field))
         if field.message_type is not None and not _is_map(field):
-            for each in value if field.is_repeated else (value,):
-                yield from _faults(each, here)
+            for part in value if field.is_repeated else (value,):
+                yield from _faults(part, here)
 
 
 def _kinds(descriptor: Any, field: FieldDescriptor) -> Iterator[str]:
@@ -171,8 +171,8 @@ def _holders(message: Any, path: list[str]) -> Iterator[Any]:
         return
     first, *rest = path
     value = getattr(message, first)
-    for each in value if isinstance(value, Iterable) else (value,):
-        yield from _holders(each, rest)
+    for part in value if isinstance(value, Iterable) else (value,):
+        yield from _holders(part, rest)
 
 
 def _spoiled(holder: Any, name: str, kind: str) -> bool:
@@ -182,7 +182,7 @@ def _spoiled(holder: Any, name: str, kind: str) -> bool:
             holder.ClearField(case)
         return case is not None
     field = holder.DESCRIPTOR.fields_by_name[name]
-    if all(each is not field and each.name != name for each, _ in holder.ListFields()):
+    if all(other is not field and other.name != name for other, _ in holder.ListFields()):
         return False
     value = getattr(holder, name)
     match kind:

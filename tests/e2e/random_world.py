@@ -67,7 +67,9 @@ class RandomWorld:
 
     def decided(self, outcomes: scheduler_pb2.RoundOutcomes) -> None:
         """Take what the scheduler decided."""
-        self._unanswered.extend(each for each in outcomes.outcomes if not each.HasField("refusals"))
+        self._unanswered.extend(
+            outcome for outcome in outcomes.outcomes if not outcome.HasField("refusals")
+        )
 
     def _first(self) -> Iterator[scheduler_pb2.Event]:
         for name in ("n0", "n1", "n2", "n3", "n4"):
@@ -144,7 +146,7 @@ class RandomWorld:
         return [self._node(f"n{self._random.randrange(7)}")]
 
     def _other(self) -> list[scheduler_pb2.Event]:
-        gated = [each for each in self._pending.values() if each["spec"].get("schedulingGates")]
+        gated = [pod for pod in self._pending.values() if pod["spec"].get("schedulingGates")]
         if gated:
             gated[0]["spec"].pop("schedulingGates")
             return [_put("Pod", gated[0]["metadata"], spec=gated[0]["spec"])]

@@ -61,7 +61,7 @@ def documented_metrics() -> dict[str, set[str]]:
             r"^## (.+?)\n(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL
         )
     }
-    each = sections["all services"]
+    common = sections["all services"]
     return {
-        name: sections[name] | each for name in ("queue", "scheduler", "eviction", "autoscaler")
+        name: sections[name] | common for name in ("queue", "scheduler", "eviction", "autoscaler")
     }

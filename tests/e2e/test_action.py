@@ -130,7 +130,7 @@ def test_a_changed_class_is_replayed_and_fails_its_check(repository: Path) -> No
     assert "- <code>high.yaml</code>\n" in comment
     assert "other.yaml" not in comment
     order = ["**1 of 2 checks failed**", "| **failed** |", "| holds |", "Runs diverge at 8s"]
-    places = [comment.index(each) for each in order]
+    places = [comment.index(heading) for heading in order]
     assert places == sorted(places)
     assert "| preempted | 1 | 0 | -1 | -100.0 % |" in comment
     out = repository.parent / "out"
@@ -188,12 +188,12 @@ def test_the_action_hands_every_input_to_the_script() -> None:
     """By the environment alone: no text of an input becomes part of a script."""
     action: Any = yaml.safe_load((ACTION / "action.yml").read_text(encoding="utf-8"))
     script = (ACTION / "what_if.py").read_text(encoding="utf-8")
-    (step,) = (each for each in action["runs"]["steps"] if each.get("id") == "what-if")
+    (step,) = (step for step in action["runs"]["steps"] if step.get("id") == "what-if")
     for name in ("trace", "manifests", "base", "head", "kinds", "checks", "options"):
         assert step["env"][f"REPRIEVE_{name.upper()}"] == f"${{{{ inputs.{name} }}}}"
         assert f"REPRIEVE_{name.upper()}" in script
-    for each in action["runs"]["steps"]:
-        assert "${{" not in each.get("run", "") + each.get("with", {}).get("script", "")
+    for run_step in action["runs"]["steps"]:
+        assert "${{" not in run_step.get("run", "") + run_step.get("with", {}).get("script", "")
     workflow: Any = yaml.safe_load(
         (ROOT / "examples" / "workflows" / "what-if.yml").read_text(encoding="utf-8")
     )
@@ -206,7 +206,7 @@ def test_the_options_of_the_example_are_valid_checks(tmp_path: Path) -> None:
     text = (ROOT / "examples" / "workflows" / "what-if.yml").read_text(encoding="utf-8")
     checks = re.findall(r"^ {12}(\S.*)$", text, re.M)
     assert checks
-    options = [part for each in checks for part in ("--assert", each)]
+    options = [part for check in checks for part in ("--assert", check)]
     reprieve(tmp_path, "replay", NGINX, "--run", "r", "-q", "--in-process", "--no-report")
     reprieve(tmp_path, "compare", "r", "r", "-q", *options)
 

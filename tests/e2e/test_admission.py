@@ -95,7 +95,7 @@ def test_a_quota_admits_what_it_has_room_for_and_names_the_rest(tmp_path: Path) 
     assert quota[1:3] == ["requests.cpu:", "3/3"]
     assert deployment[:2] == ["web", "2/8"]
     summary = json.loads((tmp_path / "r" / "summary.json").read_text())
-    notes = {each["kind"]: each["text"] for each in summary["notes"]}
+    notes = {note["kind"]: note["text"] for note in summary["notes"]}
     assert notes["not-simulated"] == (
         "HorizontalPodAutoscaler shop/web scales Deployment web between 2 and 10: "
         "replicas stay at 8 unless something else sets them"
@@ -114,7 +114,7 @@ def test_compare_and_the_reports_have_the_notes(tmp_path: Path) -> None:
     for name, files in (("a", ["cluster.yaml"]), ("b", ["cluster.yaml", "web.yaml"])):
         reprieve(tmp_path, "replay", *files, "--run", name, "--spans", "off")
     done = reprieve(tmp_path, "compare", "a", "b", "-o", "json", "--html", "ab.html")
-    notes = {each["kind"]: (each["a"], each["b"]) for each in json.loads(done.stdout)["notes"]}
+    notes = {note["kind"]: (note["a"], note["b"]) for note in json.loads(done.stdout)["notes"]}
     assert notes == {"not-simulated": (0, 1), "refused": (0, 1)}
     table = " ".join(reprieve(tmp_path, "compare", "a", "b").stdout.split())
     assert "A B KIND NOTE 0 1 not-simulated HorizontalPodAutoscaler shop/web scales" in table

@@ -57,11 +57,13 @@ def test_one_pod_an_exchange_or_a_thousand_give_the_same_bytes(
     assert sizes[1] > 3
     assert sizes[2] > 20
     observed = [json.loads(line).get("observed", {}) for line in logs[0].splitlines()]
-    nominated = [each["nominated"] for each in observed if "nominated" in each]
-    assert any(each.get("decidedBy") == "1-pdb-violations" for each in nominated)
-    assert any(each["preempted"].get("violatesBudget") for each in observed if "preempted" in each)
-    assert any("failedScheduling" in each for each in observed)
-    assert any("scheduled" in each for each in observed)
+    nominated = [entry["nominated"] for entry in observed if "nominated" in entry]
+    assert any(nomination.get("decidedBy") == "1-pdb-violations" for nomination in nominated)
+    assert any(
+        entry["preempted"].get("violatesBudget") for entry in observed if "preempted" in entry
+    )
+    assert any("failedScheduling" in entry for entry in observed)
+    assert any("scheduled" in entry for entry in observed)
 
 
 @pytest.mark.e2e
@@ -99,7 +101,7 @@ def test_pods_that_wait_together_are_refused_in_one_outcome(
     for round_ in world.rounds(30):
         outcomes = _outcomes(talker.tell(round_))
         world.decided(outcomes)
-        longest = max([longest, *(len(each.refusals.uids) for each in outcomes.outcomes)])
+        longest = max([longest, *(len(outcome.refusals.uids) for outcome in outcomes.outcomes)])
     talker.close()
     assert longest > 4
 

@@ -95,7 +95,7 @@ def test_scheduler_perf_s_workloads_are_those_of_its_yaml(
     options = ImportOptions(workload=case, params=params)
     read = [of_workload(record) for record in open_trace([CONFIGS[case]], options=options)]
     made = [of_workload(record) for record in scheduler_perf(case, **counts)]
-    assert [each for each in made if each] == [each for each in read if each]
+    assert [line for line in made if line] == [line for line in read if line]
 
 
 def of_workload(record: Record) -> Record | None:

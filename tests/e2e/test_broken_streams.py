@@ -111,8 +111,8 @@ async def rig(
     try:
         yield Rig(queue, scheduler, to_queue, to_scheduler, link)
     finally:
-        for each in listens:
-            each.close()
+        for listener in listens:
+            listener.close()
         to_queue.cut()
         to_scheduler.cut()
         await server.stop(0)
@@ -137,7 +137,7 @@ def round_of(
 
 def bound(answer: rpc.RunRoundResponse) -> list[str]:
     """Return the pods that a round bound."""
-    return [each.pop.uid for each in answer.rounds[0].outcomes if each.HasField("bind")]
+    return [outcome.pop.uid for outcome in answer.rounds[0].outcomes if outcome.HasField("bind")]
 
 
 def first_round(name: str) -> rpc.RunRoundRequest:
@@ -165,11 +165,11 @@ async def undisturbed() -> tuple[rpc.RunRoundResponse, int]:
 
 def plain(message: Any) -> Any:
     """Return a message without wall times, which are removed from it."""
-    for each, value in message.ListFields():
-        if each.name in {"phases", "wall_duration_ns"}:
-            message.ClearField(each.name)
-        elif each.message_type is not None:
-            for inner in value if each.is_repeated else [value]:
+    for field, value in message.ListFields():
+        if field.name in {"phases", "wall_duration_ns"}:
+            message.ClearField(field.name)
+        elif field.message_type is not None:
+            for inner in value if field.is_repeated else [value]:
                 plain(inner)
     return message
 
@@ -239,8 +239,8 @@ def test_a_session_whose_round_waits_for_a_lost_queue_can_be_deleted() -> None:
             request = session_pb2.DeleteSessionRequest(session_id=name)
             await stub.DeleteSession(request, timeout=DEADLINE_S)
             assert len(made.scheduler._sessions) == 0
-            tasks = [repr(each) for each in asyncio.all_tasks()]
-            assert not any("_rest" in each for each in tasks)
+            tasks = [repr(task) for task in asyncio.all_tasks()]
+            assert not any("_rest" in task for task in tasks)
 
     run(test)
 
@@ -294,8 +294,8 @@ def test_a_half_open_connection_is_noticed_by_pings() -> None:
             request = health_pb2.HealthCheckRequest()
             watching = stub.Watch(request)
             await watching.read()
-            for each in made.to_queue.connections:
-                each.lost |= {*WAYS}
+            for session in made.to_queue.connections:
+                session.lost |= {*WAYS}
             with pytest.raises(grpc.aio.AioRpcError):
                 await stub.Check(request, timeout=DEADLINE_S)
             while made.to_queue.made < 2:
@@ -458,7 +458,9 @@ def test_an_error_in_a_session_breaks_that_session_alone(
         async with rig() as made:
             stub = made.stub()
             name, other = await created(stub), await created(stub)
-            content = next(each.content for each in made.scheduler._sessions if each.name == name)
+            content = next(
+                session.content for session in made.scheduler._sessions if session.name == name
+            )
             monkeypatch.setattr(content.scheduler, "decide", lambda *_: 1 // 0)
             for code, text in (
                 (grpc.StatusCode.INTERNAL, "an internal error"),

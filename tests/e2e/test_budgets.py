@@ -130,7 +130,7 @@ def test_preemptors_of_one_instant_spare_a_budget_that_the_first_has_used_up(
     3 of 4 are healthy and 3 are desired: any other web pod violates, and batch does not.
     """
     others = [f"batch-{number}" for number in range(1, 5)]
-    batch = [each for name in others for each in (node(name), pod(name, 5, on=name))]
+    batch = [obj for name in others for obj in (node(name), pod(name, 5, on=name))]
     path = write_list(tmp_path, *web(4, {"maxUnavailable": 1}), *batch, *preemptors())
     records = open_trace([path])
     finished = run(here, records, tmp_path / "run", batch_size=batch_size)
@@ -229,33 +229,33 @@ class BudgetCheck:
                 self._check(self._pods[outcome.pop.uid], outcome.unschedulable.preemption)
 
     def _check(self, preemptor: pod_pb2.Pod, preemption: scheduler_pb2.Preemption) -> None:
-        guards = {uid: self._guards(each) for uid, each in self._pods.items()}
+        guards = {uid: self._guards(pod) for uid, pod in self._pods.items()}
         allowed = {name: self._allowed(budget, guards) for name, budget in self._budgets.items()}
         for name, budget in self._budgets.items():
             assert budget.status.disruptions_allowed == allowed[name], name
         lower = [
-            each
-            for each in self._pods.values()
-            if each.spec.node_name == preemption.node_name
-            and each.spec.priority < preemptor.spec.priority
-            and each.status.phase not in ("Succeeded", "Failed")
+            pod
+            for pod in self._pods.values()
+            if pod.spec.node_name == preemption.node_name
+            and pod.spec.priority < preemptor.spec.priority
+            and pod.status.phase not in ("Succeeded", "Failed")
         ]
-        flags = {each.pod.uid: 2 * each.violates_budget for each in preemption.victims}
+        flags = {victim.pod.uid: 2 * victim.violates_budget for victim in preemption.victims}
         # Any order of equally important pods is upstream's: take the one that the answer needs.
-        lower.sort(key=lambda each: (_importance(each), flags.get(each.metadata.uid, 1)))
+        lower.sort(key=lambda pod: (_importance(pod), flags.get(pod.metadata.uid, 1)))
         violating = set()
-        for each in lower:
-            for name in guards[each.metadata.uid]:
+        for candidate in lower:
+            for name in guards[candidate.metadata.uid]:
                 allowed[name] -= 1
                 if allowed[name] < 0:
-                    violating.add(each.metadata.uid)
+                    violating.add(candidate.metadata.uid)
         for victim in preemption.victims:
             assert victim.violates_budget == (victim.pod.uid in violating), victim
             self.preemptions += bool(guards[victim.pod.uid])
             self.violations += victim.violates_budget
 
-    def _guards(self, each: pod_pb2.Pod) -> list[str]:
-        meta = each.metadata
+    def _guards(self, pod: pod_pb2.Pod) -> list[str]:
+        meta = pod.metadata
         labels = dict(meta.labels)
         return [
             name
@@ -268,7 +268,10 @@ class BudgetCheck:
     ) -> int:
         name, status = budget.metadata.name, budget.status
         healthy = sum(
-            any(each.type == "Ready" and each.status == "True" for each in member.status.conditions)
+            any(
+                condition.type == "Ready" and condition.status == "True"
+                for condition in member.status.conditions
+            )
             and not member.metadata.HasField("deletion_timestamp")
             for uid, member in self._pods.items()
             if name in guards[uid]
@@ -276,11 +279,11 @@ class BudgetCheck:
         return max(0, healthy - status.desired_healthy) if status.expected_pods else 0
 
 
-def _importance(each: pod_pb2.Pod) -> tuple[int, int, int]:
+def _importance(pod: pod_pb2.Pod) -> tuple[int, int, int]:
     """Return the order of potential victims: by priority, then by start; one without is last."""
-    start = each.status.start_time
-    is_new = not each.status.HasField("start_time")
-    return (-each.spec.priority, is_new, start.seconds * SECOND_NS + start.nanos)
+    start = pod.status.start_time
+    is_new = not pod.status.HasField("start_time")
+    return (-pod.spec.priority, is_new, start.seconds * SECOND_NS + start.nanos)
 
 
 def bursts(seed: int) -> Iterator[Record]:
@@ -319,7 +322,7 @@ def checked(services: EmbeddedServices, seed: int, batch_size: int) -> BudgetChe
 def test_every_violation_is_that_of_a_current_status(
     here: EmbeddedServices, seed: int, batch_size: int
 ) -> None:
-    """At each preemption the status counts the pods as they are, and violations follow from it."""
+    """At pod preemption the status counts the pods as they are, and violations follow from it."""
     checked(here, seed, batch_size)
 
 

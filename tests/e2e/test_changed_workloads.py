@@ -33,18 +33,18 @@ def played(
 def made(finished: FinishedReplay) -> list[str]:
     """Return the controllers of the pods that were created, by name."""
     return [
-        each.observed.created.owner.name
-        for each in finished.run.decisions()
-        if each.observed.HasField("created")
+        entry.observed.created.owner.name
+        for entry in finished.run.decisions()
+        if entry.observed.HasField("created")
     ]
 
 
 def priorities(finished: FinishedReplay, prefix: str) -> set[tuple[int, str]]:
     """Return the priorities and policies of the pods whose names begin so."""
     return {
-        (each.message.spec.priority, each.message.spec.preemption_policy)
-        for each in finished.replay.cluster.pods.values()
-        if each.message.metadata.name.startswith(prefix)
+        (pod.message.spec.priority, pod.message.spec.preemption_policy)
+        for pod in finished.replay.cluster.pods.values()
+        if pod.message.metadata.name.startswith(prefix)
     }
 
 
@@ -145,17 +145,17 @@ def release(folder: Path) -> Path:
         "spec": {"replicas": 1, "selector": {"matchLabels": {"app": "new"}}, "template": template},
     }
     folder.mkdir()
-    for each in (web, new):
-        (folder / f"{each['metadata']['name']}.yaml").write_text(yaml.safe_dump(each))  # type: ignore[index] # a mapping
+    for workload in (web, new):
+        (folder / f"{workload['metadata']['name']}.yaml").write_text(yaml.safe_dump(workload))  # type: ignore[index] # a mapping
     return folder
 
 
 def log(finished: FinishedReplay) -> list[tuple[str, str, str]]:
     """Return the decisions, each with its object and the node."""
-    found = [each.observed for each in finished.run.decisions()]
+    found = [entry.observed for entry in finished.run.decisions()]
     return [
-        (each.WhichOneof("observed") or "", each.object.name, each.scheduled.node_name)
-        for each in found
+        (entry.WhichOneof("observed") or "", entry.object.name, entry.scheduled.node_name)
+        for entry in found
     ]
 
 
@@ -176,9 +176,9 @@ def test_a_release_may_come_at_a_time(here: EmbeddedServices, tmp_path: Path) ->
     finished = played(here, tmp_path / "run", living_cluster(), apply=(f"{path},at=10m",))
     begin_ns = finished.run.summary()["start_ns"]
     at_ns = {
-        each.time_ns - begin_ns
-        for each in finished.run.decisions()
-        if each.observed.HasField("created")
+        entry.time_ns - begin_ns
+        for entry in finished.run.decisions()
+        if entry.observed.HasField("created")
     }
     assert at_ns == {600 * 10**9}
     texts = [text for kind, text in finished.replay.journal.notes if kind == "applied"]
@@ -249,8 +249,8 @@ def test_a_copy_of_a_workload_with_another_image_rolls_out(
     (tmp_path / "copy.yaml").write_text(yaml.safe_dump(copy))
     finished = played(here, tmp_path / "run", items, tmp_path / "copy.yaml")
     images = [
-        each.message.spec.containers[0].image
-        for each in finished.replay.cluster.pods.values()
-        if each.message.metadata.labels.get("app") == name and each.is_active
+        pod.message.spec.containers[0].image
+        for pod in finished.replay.cluster.pods.values()
+        if pod.message.metadata.labels.get("app") == name and pod.is_active
     ]
     assert images == ["registry.example/new:2"] * pods

@@ -55,7 +55,7 @@ spec:
 @pytest.fixture
 def addresses(services: EmbeddedServices) -> list[str]:
     """Return the options that name the running services."""
-    scheduler, eviction = (services.addresses[each] for each in ("scheduler", "eviction"))
+    scheduler, eviction = (services.addresses[name] for name in ("scheduler", "eviction"))
     return ["--scheduler", scheduler, "--eviction", eviction]
 
 
@@ -95,7 +95,7 @@ def test_a_trace_that_cannot_be_read_leaves_nothing_behind(tmp_path: Path, verb:
     (tmp_path / "x").write_text("nothing that is known\n")
     done = reprieve(tmp_path, verb, "x", code=REFUSED)
     assert "x: is of no known format" in done.stderr
-    assert [each.name for each in tmp_path.iterdir()] == ["x"]
+    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_a_service_that_is_not_there_ends_with_3(tmp_path: Path) -> None:
@@ -114,11 +114,11 @@ def test_a_configuration_that_a_service_refuses_ends_with_2_and_keeps_the_former
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
         "evictionHard: {memory.available: lots}\n"
     )
-    before = {each.name: each.read_bytes() for each in nginx.iterdir()}
+    before = {path.name: path.read_bytes() for path in nginx.iterdir()}
     arguments = ["--run", str(nginx), "--force", "--kubelet-config", "kubelet.yaml", "-q"]
     done = reprieve(tmp_path, "replay", NGINX, *arguments, *addresses, code=REFUSED)
     assert "evictionHard" in done.stderr
-    assert {each.name: each.read_bytes() for each in nginx.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in nginx.iterdir()} == before
 
 
 def test_spans_that_are_lost_end_with_4(tmp_path: Path, addresses: list[str]) -> None:
@@ -157,7 +157,9 @@ class Restless(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         uids: list[str] = []
         for cycle, request in enumerate(request_iterator, 1):
             told, answer = request.round, scheduler_pb2.RoundOutcomes()
-            uids += [each.add.pod.metadata.uid for each in told.events if each.add.HasField("pod")]
+            uids += [
+                event.add.pod.metadata.uid for event in told.events if event.add.HasField("pod")
+            ]
             for uid in uids[:1]:
                 outcome = answer.outcomes.add(time_ns=told.time_ns, attempts=cycle)
                 outcome.pop.uid, outcome.pop.cycle = uid, cycle
@@ -327,7 +329,7 @@ def _stopped(
     ) as process:
         deadline = time.monotonic() + 120
         while time.monotonic() < deadline:
-            if any(each.stat().st_size for each in run.rglob("history.rounds.zst")):
+            if any(path.stat().st_size for path in run.rglob("history.rounds.zst")):
                 break
             time.sleep(0.05)
         for number in numbers:
@@ -381,7 +383,9 @@ def test_a_summary_in_a_pipe_has_no_colours(
 def test_a_report_comes_in_every_form(tmp_path: Path) -> None:
     """JSON and YAML say the same; wide lines are whole."""
     outputs = ("table", "wide", "json", "yaml")
-    shown = {each: reprieve(tmp_path, "validate", NGINX, "-o", each).stdout for each in outputs}
+    shown = {
+        output: reprieve(tmp_path, "validate", NGINX, "-o", output).stdout for output in outputs
+    }
     assert json.loads(shown["json"]) == yaml.safe_load(shown["yaml"])
     assert shown["wide"].split() == shown["table"].split()
     assert len(shown["wide"].splitlines()) <= len(shown["table"].splitlines())
@@ -411,7 +415,7 @@ def test_a_trace_is_converted_there_and_back(tmp_path: Path) -> None:
     reprieve(tmp_path, "convert", "b.jsonl", "-o", "c.ktr")
     assert trace([tmp_path / "b.jsonl"]) == trace([Path(NGINX)])
     assert (tmp_path / "c.ktr").read_bytes() == (tmp_path / "a.ktr").read_bytes()
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.ktr", "b.jsonl", "c.ktr"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.ktr", "b.jsonl", "c.ktr"]
 
 
 def test_a_users_folder_named_services_does_not_shadow_ours(tmp_path: Path) -> None:
@@ -426,7 +430,7 @@ def test_one_service_may_be_elsewhere(tmp_path: Path, addresses: list[str]) -> N
     """The other is a child, and the decisions are the same."""
     for name, chosen in (("a", addresses[:2]), ("b", addresses[2:])):
         reprieve(tmp_path, "replay", NGINX, "--run", name, "--spans", "off", "-q", *chosen)
-    logs = [(tmp_path / each / "decisions.jsonl").read_bytes() for each in "ab"]
+    logs = [(tmp_path / name / "decisions.jsonl").read_bytes() for name in "ab"]
     assert logs[0]
     assert logs[0] == logs[1]
 

@@ -93,7 +93,7 @@ def test_the_first_replay_after_an_install_reports_that_kernels_are_compiled(
             check=False,
         )
         assert done.returncode == 0, done.stderr
-        errors.append([each for each in done.stderr.decode().splitlines() if "kernels" in each])
+        errors.append([line for line in done.stderr.decode().splitlines() if "kernels" in line])
     assert errors == [["compiling kernels, once after an install; this takes some 20 s"], []]
 
 
@@ -101,10 +101,10 @@ def test_the_first_replay_after_an_install_reports_that_kernels_are_compiled(
 def test_the_doctor_replays_a_trace_and_names_what_is_missing(tmp_path: Path) -> None:
     """A fault is exit code 1; something optional is not."""
     found = json.loads(reprieve(tmp_path, "doctor", "-o", "json", KUBECONFIG="nowhere").stdout)
-    states = {each["what"]: each["state"] for each in found}
-    assert {states[each] for each in ("reprieve", "kernels", "replay", "plugins")} == {"ok"}
+    states = {check["what"]: check["state"] for check in found}
+    assert {states[name] for name in ("reprieve", "kernels", "replay", "plugins")} == {"ok"}
     assert states["cluster"] == "missing"
-    assert all(each["advice"] for each in found if each["state"] != "ok")
+    assert all(check["advice"] for check in found if check["state"] != "ok")
 
 
 def test_the_doctor_finds_a_collector_that_does_not_respond(

@@ -164,7 +164,7 @@ def test_an_end_that_was_not_seen_beside_a_nomination_explains_a_failure(tmp_pat
     before_a_nomination(tmp_path, held, failed, cpu="2500m")
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "json")
     found = json.loads(done.stdout)["findings"]
-    assert [(each["pod"], each["reason"]) for each in found] == [
+    assert [(decision["pod"], decision["reason"]) for decision in found] == [
         ("default/next", "events not seen yet")
     ]
     assert found[0]["explanation"] == (
@@ -187,7 +187,7 @@ def test_an_end_that_was_not_seen_beside_a_nomination_explains_a_victim(tmp_path
     before_a_nomination(tmp_path, held, *chosen, cpu="3")
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "json")
     found = json.loads(done.stdout)["findings"]
-    assert [(each["decision"], each["got"]) for each in found] == [
+    assert [(decision["decision"], decision["got"]) for decision in found] == [
         ("preemption", "nominated to n over default/b")
     ]
     assert "on node n was not seen yet" in found[0]["explanation"]
@@ -250,7 +250,7 @@ def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Pa
     options = ("--follow-until", "5s", "--run", "r", "--in-process")
     told = reprieve(tmp_path, "replay", "all.jsonl", *options, reports=True).stdout
     assert "the recording is followed until" in " ".join(told.split())
-    decided = [json.loads(each) for each in (tmp_path / "r" / "decisions.jsonl").open()]
+    decided = [json.loads(line) for line in (tmp_path / "r" / "decisions.jsonl").open()]
     bound = [e["observed"] for e in decided if "scheduled" in e["observed"]]
     assert [(e["object"]["name"], e["scheduled"]["nodeName"]) for e in bound] == [("late", "m")]
     manifest = json.loads((tmp_path / "r" / "manifest.json").read_text())

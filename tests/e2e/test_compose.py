@@ -272,16 +272,19 @@ def test_a_service_is_published_on_loopback_only(stack: Stack, service: str) -> 
 def test_the_services_serve_their_metrics(stack: Stack, tmp_path: Path) -> None:
     """Those that are documented, and no others; what a replay decided is in the counters."""
     decisions(tmp_path / "run", *remote(stack))
-    ports = {each: stack.environment[port_variable(each, "METRICS_PORT")] for each in SERVICES}
+    ports = {
+        service: stack.environment[port_variable(service, "METRICS_PORT")] for service in SERVICES
+    }
     found = {}
     for service, port in ports.items():
         with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as response:
             found[service] = response.read().decode()
     names = {
-        each: set(re.findall(r"^# TYPE (\w+)", found[each], re.MULTILINE)) for each in SERVICES
+        service: set(re.findall(r"^# TYPE (\w+)", found[service], re.MULTILINE))
+        for service in SERVICES
     }
     for service, expected in documented_metrics().items():
-        assert {each for each in names[service] if not each.startswith("process_")} == expected
+        assert {name for name in names[service] if not name.startswith("process_")} == expected
     assert 'scheduler_schedule_attempts_total{profile="default-scheduler"' in found["scheduler"]
     assert "scheduler_queue_incoming_pods_total{" in found["queue"]
     assert all("grpc_server_handled_total{" in text for text in found.values())
@@ -312,13 +315,13 @@ def test_the_services_send_their_spans_and_logs_where_compose_says(
         finally:
             stack.compose(*again, timeout_s=HEALTHY_S)  # all that was to be sent has arrived
         spans, logs = receiver.spans(), receiver.logs()
-    (run,) = [each for each in spans if each.name == "replay"]
-    of_run = {each.service for each in spans if each.trace_id == run.trace_id}
+    (run,) = [span for span in spans if span.name == "replay"]
+    of_run = {span.service for span in spans if span.trace_id == run.trace_id}
     deciding = set(SERVICES) - {"autoscaler"}
     assert of_run == {"reprieve", *(f"reprieve-{service}" for service in deciding)}
-    (ending,) = [each for each in spans if each.name == "Terminating"]
+    (ending,) = [span for span in spans if span.name == "Terminating"]
     (preemptor,) = [
-        each for each in spans if each.trace_id == ending.trace_id and not each.parent_id
+        span for span in spans if span.trace_id == ending.trace_id and not span.parent_id
     ]
     assert preemptor.attributes["k8s.pod.name"] == "nginx-a"
     logged = {name for name, record in logs if record.get("traceId") == run.trace_id}
@@ -332,7 +335,7 @@ def test_the_engine_limits_memory_cpu_processes_and_logs(stack: Stack, service: 
     fields = " ".join(f"{{{{.HostConfig.{name}}}}}" for name in names)
     found = stack.docker("inspect", "--format", fields, stack.container(service)).split()
     memory = MEMORY_MIB[service] * MIB
-    assert [int(each) for each in found] == [memory, memory, 1_000_000_000, PIDS]
+    assert [int(number) for number in found] == [memory, memory, 1_000_000_000, PIDS]
     assert "max-size:10m" in stack.inspect(service, ".HostConfig.LogConfig.Config")
 
 
@@ -371,7 +374,9 @@ def test_over_tls_a_replay_decides_the_same_and_a_stranger_nothing(
         assert decisions(tmp_path / "renewed", *remote(tls), *access) == embedded
         with pytest.raises(AssertionError, match="Error: "):
             decisions(tmp_path / "plain", *remote(tls))
-        assert "--insecure" not in "".join(tls.inspect(each, ".Config.Cmd") for each in SERVICES)
+        assert "--insecure" not in "".join(
+            tls.inspect(service, ".Config.Cmd") for service in SERVICES
+        )
     finally:
         stack.compose("up", "--detach", timeout_s=HEALTHY_S)
 
@@ -392,6 +397,6 @@ def test_a_stop_ends_every_service_with_0(stack: Stack) -> None:
     """SIGTERM drains a service, and it ends before compose loses patience."""
     try:
         stack.compose("stop")
-        assert {stack.inspect(each, ".State.ExitCode") for each in SERVICES} == {"0"}
+        assert {stack.inspect(service, ".State.ExitCode") for service in SERVICES} == {"0"}
     finally:
         stack.compose("start")

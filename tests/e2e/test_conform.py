@@ -100,7 +100,7 @@ def write(path: Path, *vectors: dict[str, object]) -> str:
     """Write vectors as a file that `conform` reads, and return its name."""
     opened = gzip.open if path.suffix == ".gz" else open
     with opened(path, "wt", encoding="utf-8") as file:
-        file.writelines(json.dumps(each) + "\n" for each in vectors)
+        file.writelines(json.dumps(vector) + "\n" for vector in vectors)
     return path.name
 
 
@@ -127,7 +127,7 @@ def test_a_vector_that_differs_is_reported_with_both_sides_and_exits_with_1(tmp_
     assert done.stdout.splitlines()[-1] == "1 passed, 1 failed"
     found = json.loads(reprieve(tmp_path, "conform", name, "-o", "json", code=DIFFERS).stdout)
     assert found[0]["topics"] == {"calm": {"passed": 1, "failed": 1}}
-    assert [each["id"] for each in found[0]["differences"]] == ["calm-after-all"]
+    assert [difference["id"] for difference in found[0]["differences"]] == ["calm-after-all"]
     only = reprieve(tmp_path, "conform", name, "--only", "calm-after", code=DIFFERS)
     assert only.stdout.splitlines()[-1] == "0 passed, 1 failed"
 
@@ -182,7 +182,7 @@ def test_a_vector_that_cannot_be_read_fails_and_the_rest_is_played(tmp_path: Pat
         reprieve(tmp_path, "conform", "x.jsonl", "-o", "json", code=DIFFERS).stdout
     )
     assert (found["passed"], found["failed"]) == (2, 7)
-    said = {each["id"]: each["difference"] for each in found["differences"]}
+    said = {difference["id"]: difference["difference"] for difference in found["differences"]}
     assert list(said) == ["line 1", "line 3", "empty", "no-stats", "odd", "short", "line 8"]
     assert "is not JSON" in said["line 1"]
     assert "is not a JSON object" in said["line 3"]

@@ -244,7 +244,7 @@ def early_wakeup(it: Exchanged) -> None:
 def applied_not_next(it: Exchanged) -> None:
     """Count an operation that was not applied."""
     results = getattr(it.answer, "results", ())
-    if any(each.code == queue_pb2.OUTCOME_CODE_NOT_NEXT for each in results):
+    if any(result.code == queue_pb2.OUTCOME_CODE_NOT_NEXT for result in results):
         it.answer.applied += 1
 
 
@@ -381,13 +381,13 @@ FAULTS: dict[tuple[str, Spoil], tuple[str, str]] = {
 
 
 @pytest.mark.parametrize(
-    ("service", "spoil"), FAULTS, ids=[f"{name}-{each.__name__}" for name, each in FAULTS]
+    ("service", "spoil"), FAULTS, ids=[f"{name}-{fault.__name__}" for name, fault in FAULTS]
 )
 def test_a_fault_fails_its_check(here: EmbeddedServices, service: str, spoil: Spoil) -> None:
     """By its name, and with what was expected; the level below the check's is reached."""
     report = checked(here, service, spoil)
     check, why = FAULTS[service, spoil]
-    failed = {each.check: each for each in report.results if each.result == FAILED}
+    failed = {result.check: result for result in report.results if result.result == FAILED}
     assert check in failed, list(failed)
     assert why in failed[check].why
     assert report.level == failed[check].level - 1
@@ -405,7 +405,7 @@ def test_an_answer_that_is_sent_again_is_not_a_retry(here: EmbeddedServices) -> 
             seen.add(key)
 
     report = checked(here, "queue", forgetful)
-    failed = [each.check for each in report.results if each.result == FAILED]
+    failed = [result.check for result in report.results if result.result == FAILED]
     assert failed == ["repeats a response without applying it twice"]
 
 

@@ -73,10 +73,10 @@ def test_a_session_whose_round_is_being_run_is_read_when_it_has_ended(address: s
     with held_round(address) as (caller, go, round_), ThreadPoolExecutor(2) as pool:
         state, judged = pool.submit(caller.state), pool.submit(evaluated, caller, "uid-p")
         time.sleep(0.1)
-        assert not any(each.done() for each in (round_, state, judged))
+        assert not any(future.done() for future in (round_, state, judged))
         go.set()
-        assert [each.bind.node_name for each in round_.result()] == ["a"]
-        assert [each.node_name for each in state.result().assumed] == ["a"]
+        assert [outcome.bind.node_name for outcome in round_.result()] == ["a"]
+        assert [assumed.node_name for assumed in state.result().assumed] == ["a"]
         assert judged.result()
 
 
@@ -93,7 +93,7 @@ def test_a_session_is_deleted_once_its_round_has_ended(address: str) -> None:
         time.sleep(0.1)
         assert not deletion.done()
         go.set()
-        assert [each.bind.node_name for each in round_.result()] == ["a"]
+        assert [outcome.bind.node_name for outcome in round_.result()] == ["a"]
         deletion.result()
         with pytest.raises(grpc.RpcError) as caught:
             caller.state()
@@ -137,7 +137,7 @@ def test_a_round_and_a_read_whose_queue_has_died_are_unavailable() -> None:
 def decided(caller: Caller, events: Sequence[scheduler_pb2.Event]) -> list[rpc.RunRoundResponse]:
     """Send events in messages that are small enough, and take every answer to them."""
     answers = []
-    rounds = [scheduler_pb2.Round(events=each, events_only=True) for each in chunks(events)]
+    rounds = [scheduler_pb2.Round(events=chunk, events_only=True) for chunk in chunks(events)]
     rounds.append(scheduler_pb2.Round())
     while rounds:
         caller.sequence += 1
@@ -176,9 +176,9 @@ def test_many_victims_of_long_names_come_in_several_answers(address: str) -> Non
         runs.append(outcomes_of(answers))
         delete(caller)
         caller.channel.close()
-    taken = [each.unschedulable.preemption for each in runs[0]]
-    assert {len(each.victims) for each in taken} == {victims}
-    assert len({each.node_name for each in taken}) == nodes
+    taken = [outcome.unschedulable.preemption for outcome in runs[0]]
+    assert {len(preemption.victims) for preemption in taken} == {victims}
+    assert len({preemption.node_name for preemption in taken}) == nodes
     assert runs[0] == runs[1]
 
 
@@ -201,7 +201,7 @@ def test_long_answers_of_extenders_come_in_several_answers(address: str) -> None
             runs.append(outcomes_of(answers))
             delete(caller)
             caller.channel.close()
-    assert [each.bind.node_name for each in runs[0]] == ["a"] * pods
+    assert [outcome.bind.node_name for outcome in runs[0]] == ["a"] * pods
     assert runs[0] == runs[1]
 
 
@@ -231,9 +231,9 @@ def numbered(caller: Caller, request: rpc.RunRoundRequest) -> rpc.RunRoundReques
 
 def bound_in(answers: Sequence[rpc.RunRoundResponse]) -> list[str]:
     """Return the pods that were bound, in order; all rounds but the last one go on."""
-    rounds = [each for answer in answers for each in answer.rounds]
-    assert [each.window_continues for each in rounds] == [True] * (len(rounds) - 1) + [False]
-    outcomes = [outcome for each in rounds for outcome in each.outcomes]
+    rounds = [round_ for answer in answers for round_ in answer.rounds]
+    assert [round_.window_continues for round_ in rounds] == [True] * (len(rounds) - 1) + [False]
+    outcomes = [outcome for round_ in rounds for outcome in round_.outcomes]
     assert all(outcome.HasField("bind") for outcome in outcomes)
     return [outcome.pop.uid for outcome in outcomes]
 
@@ -319,7 +319,7 @@ def test_a_pod_that_needs_no_scheduling_does_not_count_towards_max_pods(caller: 
     for uid, more in (("uid-a", True), ("uid-b", False)):
         caller.sequence += 1
         (outcomes,) = caller.stub.RunRound(caller.request(round_), timeout=10).rounds
-        assert [each.pop.uid for each in outcomes.outcomes] == [uid]
+        assert [outcome.pop.uid for outcome in outcomes.outcomes] == [uid]
         assert outcomes.more is more
         round_ = scheduler_pb2.Round(max_pods=1)
 
@@ -389,8 +389,8 @@ def test_many_nominations_of_a_node_come_in_parts(caller: Caller) -> None:
     assert max(part.ByteSize() for part in parts) <= MESSAGE_BYTES_MAX
     state = merged(parts, rpc.GetStateResponse()).state
     for nominations in (state.nominations, state.queue.nominations):
-        assert {each.node_name for each in nominations} == {"n"}
-        assert [ref.uid for each in nominations for ref in each.pods] == uids
+        assert {nomination.node_name for nomination in nominations} == {"n"}
+        assert [ref.uid for nomination in nominations for ref in nomination.pods] == uids
 
 
 @pytest.fixture

@@ -59,12 +59,12 @@ def play(
 def scheduled(finished: FinishedReplay) -> dict[str, tuple[float, float]]:
     """Return when each pod was bound, and how long it had waited, in ms."""
     return {
-        each.observed.object.name: (
-            each.time_ns / MS,
-            each.observed.scheduled.waited_duration_ns / MS,
+        entry.observed.object.name: (
+            entry.time_ns / MS,
+            entry.observed.scheduled.waited_duration_ns / MS,
         )
-        for each in finished.run.decisions()
-        if each.observed.HasField("scheduled") and not each.refused
+        for entry in finished.run.decisions()
+        if entry.observed.HasField("scheduled") and not entry.refused
     }
 
 
@@ -100,8 +100,8 @@ def test_a_victim_whose_binding_is_under_way_is_removed_and_its_binding_fails(
     finished = play(here, tmp_path, text, models, batch_size=batch_size)
     assert scheduled(finished) == {"big": (50, 49)}
     log = [
-        (each.time_ns / MS, each.observed.object.name, each.observed.WhichOneof("observed"))
-        for each in finished.run.decisions()
+        (entry.time_ns / MS, entry.observed.object.name, entry.observed.WhichOneof("observed"))
+        for entry in finished.run.decisions()
     ]
     assert (1, "a", "preempted") in log
     assert (1, "a", "removed") in log

@@ -35,15 +35,15 @@ def test_a_pod_waits_for_its_claim_and_then_for_a_device(
     (written,) = bound.bind.claims.claims
     assert written.metadata.name == "one"
     assert written.metadata.finalizers == ["resource.kubernetes.io/delete-protection"]
-    assert [each.uid for each in written.status.reserved_for] == ["uid-p"]
-    assert [each.device for each in written.status.allocation.devices.results] == ["gpu-0"]
+    assert [user.uid for user in written.status.reserved_for] == ["uid-p"]
+    assert [result.device for result in written.status.allocation.devices.results] == ["gpu-0"]
     stored = object_pb2.KubernetesObject(resource_claim=written)
     (refused,) = world.tell(3, stored, claim("two"))
     assert "cannot allocate all claims" in str(refused)
     free = object_pb2.KubernetesObject(resource_claim=written)
     free.resource_claim.ClearField("status")
     (bound,) = world.tell(60, free)
-    assert [each.metadata.name for each in bound.bind.claims.claims] == ["two"]
+    assert [claim.metadata.name for claim in bound.bind.claims.claims] == ["two"]
     talker.close()
 
 
@@ -64,9 +64,9 @@ class World:
             round_.events.add(time_ns=at_ns).add.CopyFrom(changed)
         said = scheduler_pb2.RoundOutcomes.FromString(self._talker.tell(round_))
         self._answers = [
-            scheduler_pb2.Answer(pop=each.pop)
-            for each in said.outcomes
-            if not each.HasField("refusals")
+            scheduler_pb2.Answer(pop=outcome.pop)
+            for outcome in said.outcomes
+            if not outcome.HasField("refusals")
         ]
         self._talker.restore(self._talker.saved())
         return list(said.outcomes)

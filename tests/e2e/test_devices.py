@@ -45,7 +45,7 @@ def claim_at_end(finished: FinishedReplay, name: str) -> k8s.Claim:
 
 def devices_of(claim: k8s.Claim) -> list[str]:
     """Return the allocated devices."""
-    return [f"{each.pool}/{each.device}" for each in claim.status.allocation.devices.results]
+    return [f"{result.pool}/{result.device}" for result in claim.status.allocation.devices.results]
 
 
 def bound_at_s(finished: FinishedReplay) -> dict[str, int]:
@@ -109,7 +109,7 @@ def test_an_allocated_claim_without_a_reservation_leads_its_pod_to_the_device(
     )
     assert nodes_of(finished) == {"p": "b"}
     held = claim_at_end(finished, "held")
-    assert [each.name for each in held.status.reserved_for] == ["p"]
+    assert [user.name for user in held.status.reserved_for] == ["p"]
 
 
 def test_pods_share_a_claim_until_the_last_of_them_has_ended(
@@ -187,7 +187,7 @@ def test_a_pod_waits_for_a_missing_template_and_then_goes_on(
     later = trace([k8s.written(tmp_path / "later.json", k8s.template("late"))])[-1]
     later.time_ns, later.sequence = records[-1].time_ns + 60 * 10**9, records[-1].sequence + 1
     finished = run(here, [*records, later], tmp_path / "run", rules="v1.36")
-    (entry,) = [each for each in finished.run.decisions() if each.observed.HasField("scheduled")]
+    (entry,) = [entry for entry in finished.run.decisions() if entry.observed.HasField("scheduled")]
     assert entry.time_ns == later.time_ns
     assert finished.summary.decided.failed_attempts == 0
 
@@ -245,7 +245,7 @@ def test_a_class_serves_an_extended_resource_by_a_claim_of_the_schedulers(
     assert states[-1] == {}
     status = finished.replay.cluster.pods["uid-p"].message.status.extended_resource_claim_status
     assert status.resource_claim_name.startswith("p-extended-resources-")
-    assert [each.resource_name for each in status.request_mappings] == ["example.com/gpu"]
+    assert [mapping.resource_name for mapping in status.request_mappings] == ["example.com/gpu"]
 
 
 def test_without_devices_in_the_trace_claims_always_fit(

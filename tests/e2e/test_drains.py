@@ -154,9 +154,13 @@ def steps(finished: FinishedReplay) -> list[tuple[int, str, str]]:
     """Return the steps of drains as (seconds since the beginning, node, step)."""
     begin_ns = start_ns(finished)
     return [
-        ((each.time_ns - begin_ns) // _S, each.observed.object.name, each.observed.node_drain.step)
-        for each in finished.run.decisions()
-        if each.observed.HasField("node_drain")
+        (
+            (entry.time_ns - begin_ns) // _S,
+            entry.observed.object.name,
+            entry.observed.node_drain.step,
+        )
+        for entry in finished.run.decisions()
+        if entry.observed.HasField("node_drain")
     ]
 
 
@@ -164,9 +168,9 @@ def removed(finished: FinishedReplay) -> list[tuple[int, str]]:
     """Return the drained pods as (seconds since the beginning, name)."""
     begin_ns = start_ns(finished)
     return [
-        ((each.time_ns - begin_ns) // _S, each.observed.object.name)
-        for each in finished.run.decisions()
-        if each.observed.removed.cause == "drained"
+        ((entry.time_ns - begin_ns) // _S, entry.observed.object.name)
+        for entry in finished.run.decisions()
+        if entry.observed.removed.cause == "drained"
     ]
 
 
@@ -213,7 +217,7 @@ def test_an_upgrade_takes_two_nodes_at_a_time(here: EmbeddedServices, tmp_path: 
         (80, "c", "Drained"),
         (140, "c", "Uncordoned"),
     ]
-    assert not any(each.spec.unschedulable for each in finished.replay.cluster.nodes.values())
+    assert not any(node.spec.unschedulable for node in finished.replay.cluster.nodes.values())
 
 
 def test_a_drain_without_a_return_cordons_all_its_nodes_first(
@@ -260,7 +264,7 @@ def test_a_blocked_drain_names_what_will_be_refused_in_any_case_too(
     second["spec"] = {**second["spec"], "selector": {"matchLabels": {"part": "two"}}}
     items = [*map(node, "ab"), *workload(2), budget(maxUnavailable=0), second, one, two]
     finished = played(here, tmp_path, items, drain=("a",))
-    blocked = next(each for each in notes(finished) if each.startswith("node a is not drained"))
+    blocked = next(note for note in notes(finished) if note.startswith("node a is not drained"))
     assert blocked.endswith(
         "budget default/web refuses default/web-0; pod default/web-1: This pod has more than one "
         "PodDisruptionBudget, which the eviction subresource does not support."
@@ -279,7 +283,9 @@ def test_a_refused_pod_that_terminates_on_a_failed_node_does_not_keep_the_replay
     items = [*map(node, "ab"), *workload(1), budget(maxUnavailable=0), pod("web-0", "a")]
     finished = played(here, tmp_path, items, drain=("a",), fail=("a,at=1m",))
     assert steps(finished) == [(0, "a", "Cordoned"), (0, "a", "Blocked")]
-    made = [each.time_ns for each in finished.run.decisions() if each.observed.HasField("created")]
+    made = [
+        entry.time_ns for entry in finished.run.decisions() if entry.observed.HasField("created")
+    ]
     assert made == [start_ns(finished) + 415 * _S]
     assert finished.replay.now_ns < start_ns(finished) + 600 * _S
     assert "node a is not drained: default/web-0 did not terminate" in notes(finished)
@@ -382,9 +388,9 @@ def test_a_node_fails_at_a_time_and_reports_again(here: EmbeddedServices, tmp_pa
     begin_ns = start_ns(finished)
     grace_s = Models().node_grace_ns // _S
     changed = [
-        ((each.time_ns - begin_ns) // _S, each.observed.condition_changed.status)
-        for each in finished.run.decisions()
-        if each.observed.HasField("condition_changed")
+        ((entry.time_ns - begin_ns) // _S, entry.observed.condition_changed.status)
+        for entry in finished.run.decisions()
+        if entry.observed.HasField("condition_changed")
     ]
     assert changed == [(60 + grace_s, "Unknown"), (180, "True")]
 

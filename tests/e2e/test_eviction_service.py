@@ -51,7 +51,7 @@ def memory_step(node_name: str, at_s: int, available_gi: float, *names: str) -> 
                 available_bytes=available, working_set_bytes=8 * GI - available, time_ns=at_s * S
             )
         ),
-        pods=[pod_message({"name": each}) for each in names],
+        pods=[pod_message({"name": name}) for name in names],
     )
 
 
@@ -81,7 +81,7 @@ def refusal(call: pytest.ExceptionInfo[grpc.RpcError]) -> tuple[grpc.StatusCode,
 
 def under(conditions: Iterable[node_pb2.NodeCondition]) -> list[str]:
     """Return the conditions that hold."""
-    return [each.type for each in conditions if each.status == "True"]
+    return [condition.type for condition in conditions if condition.status == "True"]
 
 
 def test_a_repeated_sequence_returns_the_same_answer_and_does_nothing(
@@ -107,7 +107,7 @@ def test_a_calm_node_is_quiet_from_its_second_step_on(channel: grpc.Channel) -> 
     assert (quiet.quiet, list(quiet.conditions)) == (True, [])
     pressed = client.step(memory_step("n", 20, 0.5, "a")).step
     assert (pressed.quiet, pressed.signal) == (False, "memory.available")
-    assert [(each.type, each.status) for each in pressed.conditions] == [
+    assert [(condition.type, condition.status) for condition in pressed.conditions] == [
         ("MemoryPressure", "True"),
         ("DiskPressure", "False"),
         ("PIDPressure", "False"),
@@ -121,8 +121,10 @@ def test_a_new_session_takes_the_kubelets_defaults(channel: grpc.Channel) -> Non
     """Evicting by them from the first step on."""
     client = Client(channel, ev.EvictionConfig(use_defaults=True))
     result = client.step(memory_step("n", 0, 0.09, "a", "b")).step
-    assert [each.text.split()[0] for each in result.thresholds_met] == ["memory.available<100Mi"]
-    assert [each.pod.uid for each in result.evictions] == ["default/a"]
+    assert [threshold.text.split()[0] for threshold in result.thresholds_met] == [
+        "memory.available<100Mi"
+    ]
+    assert [eviction.pod.uid for eviction in result.evictions] == ["default/a"]
 
 
 def test_a_kubelet_configuration_is_taken_as_it_is(channel: grpc.Channel) -> None:
@@ -133,7 +135,7 @@ def test_a_kubelet_configuration_is_taken_as_it_is(channel: grpc.Channel) -> Non
     )
     opened = Client(channel, ev.EvictionConfig(kubelet_configuration=text)).opened
     assert opened.config.hard == {"memory.available": "2Gi"}
-    assert {each.signal for each in opened.thresholds} == {
+    assert {threshold.signal for threshold in opened.thresholds} == {
         "memory.available",
         "allocatableMemory.available",
     }
@@ -215,7 +217,7 @@ def test_a_batch_is_done_whole_or_not_at_all(channel: grpc.Channel) -> None:
     assert client.state() == before
     client.sequence -= 1
     results = client.batch(operations[:2])
-    assert [each.HasField("need_reclaim") for each in results] == [True, True]
+    assert [result.HasField("need_reclaim") for result in results] == [True, True]
 
 
 def test_a_batch_answers_each_operation_but_removals_in_order(channel: grpc.Channel) -> None:
@@ -232,14 +234,16 @@ def test_a_batch_answers_each_operation_but_removals_in_order(channel: grpc.Chan
         pb.Operation(admit=pb.Admit(node_name="n", pod=pod_message({"name": "a"}))),
     ]
     results = client.batch(operations)
-    assert [(each.node_name, each.WhichOneof("result")) for each in results] == [
+    assert [(result.node_name, result.WhichOneof("result")) for result in results] == [
         ("n", "configured"),
         ("n", "need_reclaim"),
         ("m", "step"),
         ("n", "step"),
         ("n", "admission"),
     ]
-    assert [each.signal for each in results[0].configured.thresholds] == ["nodefs.available"]
+    assert [threshold.signal for threshold in results[0].configured.thresholds] == [
+        "nodefs.available"
+    ]
     assert not results[-1].admission.admit
 
 
@@ -297,9 +301,9 @@ def test_a_replays_session_sends_again_what_was_left_out(here: EmbeddedServices)
     batched = EvictionService(here.addresses["eviction"], config)
     single = EvictionService(here.addresses["eviction"], config)
     results = list(batched.apply(operations))
-    assert sum(each.ByteSize() for each in results) > PART_BYTES
-    assert results == [each for operation in operations for each in single.apply([operation])]
-    removals = [pb.Operation(remove_node=each.node_name) for each in results]
+    assert sum(result.ByteSize() for result in results) > PART_BYTES
+    assert results == [answer for operation in operations for answer in single.apply([operation])]
+    removals = [pb.Operation(remove_node=result.node_name) for result in results]
     assert list(batched.apply(removals)) == []
     batched.close()
     single.close()
@@ -316,7 +320,7 @@ def test_the_service_answers_health_checks_and_reflection(channel: grpc.Channel)
             asked, timeout=DEADLINE_S
         )
     )
-    assert FULL_NAME in {each.name for each in listed.list_services_response.service}
+    assert FULL_NAME in {service.name for service in listed.list_services_response.service}
     today = channel.stream_stream(
         "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
         request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,

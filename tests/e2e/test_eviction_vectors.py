@@ -37,7 +37,7 @@ def test_every_script_decides_as_upstream_does_call_by_call(
     """One session a script, of every fourth, with a call for each operation."""
     played = list(scripts(rules))[::4]
     said = {script["id"]: eviction_difference(channel, rules, script) for script in played}
-    assert not [each for each in said.items() if each[1]]
+    assert not [item for item in said.items() if item[1]]
     assert any("config_error" in script for script in played)
 
 
@@ -80,9 +80,11 @@ def _round(
     steps = [pb.Operation(step=nodes[name].step(plain)) for name, plain in due.items()]
     results = client.batch(steps)
     resumes = [
-        pb.Operation(resume=nodes[each.node_name].resume(due[each.node_name], each.need_reclaim))
-        for each in results
-        if each.HasField("need_reclaim")
+        pb.Operation(
+            resume=nodes[result.node_name].resume(due[result.node_name], result.need_reclaim)
+        )
+        for result in results
+        if result.HasField("need_reclaim")
     ]
     results += client.batch(resumes)
-    return {each.node_name: each.step for each in results if each.HasField("step")}
+    return {result.node_name: result.step for result in results if result.HasField("step")}

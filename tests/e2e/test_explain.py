@@ -145,9 +145,9 @@ def logged(finished: RunDirectory) -> list[Logged]:
     return attempts
 
 
-def explained(finished: RunDirectory, here: EmbeddedServices, each: Logged) -> PodExplanation:
+def explained(finished: RunDirectory, here: EmbeddedServices, attempt: Logged) -> PodExplanation:
     """Explain an attempt with the services that run."""
-    wish = ExplainQuery(pod=each.uid, attempt=each.attempt)
+    wish = ExplainQuery(pod=attempt.uid, attempt=attempt.attempt)
     return explain(finished, wish, address=here.addresses["scheduler"])
 
 
@@ -163,27 +163,29 @@ def test_an_explained_attempt_is_the_one_in_the_log(
 ) -> None:
     """Of every kind of attempt, in the middle of a burst: node, victims and words are the log's."""
     kinds: dict[str, list[Logged]] = defaultdict(list)
-    for each in logged(finished):
-        kind = "nominated" if each.victims else "unschedulable" if each.message else "scheduled"
-        kinds[kind].append(each)
+    for attempt in logged(finished):
+        kind = (
+            "nominated" if attempt.victims else "unschedulable" if attempt.message else "scheduled"
+        )
+        kinds[kind].append(attempt)
     assert set(kinds) == {"nominated", "unschedulable", "scheduled"}
     for kind, attempts in kinds.items():
         last = attempts[-1:] if kind == "nominated" else []
-        for each in (attempts[len(attempts) // 3], *last):
-            found = explained(finished, here, each)
-            assert (found.decision, found.attempt) == (kind, each.attempt)
-            assert (found.node, found.message) == (each.node, each.message)
+        for tried_pod in (attempts[len(attempts) // 3], *last):
+            found = explained(finished, here, tried_pod)
+            assert (found.decision, found.attempt) == (kind, tried_pod.attempt)
+            assert (found.node, found.message) == (tried_pod.node, tried_pod.message)
             assert all(len(line) <= WIDTH for line in printed(found).splitlines())
             if kind == "nominated":
                 assert found.preemption is not None
-                assert found.preemption.picked == each.node
-                assert found.preemption.decided_by == each.decided_by
+                assert found.preemption.picked == tried_pod.node
+                assert found.preemption.decided_by == tried_pod.decided_by
                 picked = found.preemption.candidates[0]
-                assert [victim.pod for victim in picked.victims] == each.victims
+                assert [victim.pod for victim in picked.victims] == tried_pod.victims
             if kind == "scheduled":
-                assert found.best[0].name == each.node
-            if each.score is not None and found.best[0].scores:
-                assert found.best[0].total == each.score
+                assert found.best[0].name == tried_pod.node
+            if tried_pod.score is not None and found.best[0].scores:
+                assert found.best[0].total == tried_pod.score
                 assert found.runner_up is None or found.runner_up.lost_by >= 0
             if kind == "unschedulable":
                 assert sum(group.count for group in found.refused) == found.nodes == 5
@@ -196,21 +198,25 @@ def test_each_attempt_of_a_pod_at_one_moment_is_explained(
 
     The binding of a nominated pod moves others there; since v1.36 it does not.
     """
-    times = [each.time_ns for each in finished.decisions() if attempt_of(each)]
+    times = [attempt.time_ns for attempt in finished.decisions() if attempt_of(attempt)]
     tried = list(zip(times, logged(finished), strict=True))
-    count = Counter((at_ns, each.uid) for at_ns, each in tried)
-    again = [each for at_ns, each in tried if count[at_ns, each.uid] > 1][:2]
+    count = Counter((at_ns, attempt.uid) for at_ns, attempt in tried)
+    again = [attempt for at_ns, attempt in tried if count[at_ns, attempt.uid] > 1][:2]
     assert len(again) == (2 if finished.manifest().rules == "v1.34" else 0)
-    for each in again:
-        found = explained(finished, here, each)
-        assert (found.attempt, found.node, found.message) == (each.attempt, each.node, each.message)
+    for tried_pod in again:
+        found = explained(finished, here, tried_pod)
+        assert (found.attempt, found.node, found.message) == (
+            tried_pod.attempt,
+            tried_pod.node,
+            tried_pod.message,
+        )
 
 
 def test_a_pod_that_waits_is_explained_by_where_and_for_what(
     finished: RunDirectory, here: EmbeddedServices
 ) -> None:
     """Right after a failed attempt it stands in the queue, refused by the plugins that it names."""
-    failed = next(each for each in logged(finished) if each.message)
+    failed = next(attempt for attempt in logged(finished) if attempt.message)
     found = explained(finished, here, failed)
     assert found.waiting is not None
     assert found.waiting.sub_queue in {"unschedulable pods", "backoffQ"}
@@ -233,7 +239,7 @@ def test_the_nginx_demo_is_explained(here: EmbeddedServices, tmp_path: Path) -> 
     second = explain(finished, ExplainQuery(pod="default/nginx-a"), address=address)
     assert (second.attempt, second.decision) == (2, "scheduled")
     assert second.fast_path == "nominatedNode"
-    assert [each.what for each in second.afterwards] == ["started on test-worker"]
+    assert [event.what for event in second.afterwards] == ["started on test-worker"]
     waits = explain(finished, ExplainQuery(pod="nginx-5754944d6c-7xk2p"), address=address)
     assert waits.waiting is not None
     assert waits.waiting.sub_queue == "unschedulable pods"

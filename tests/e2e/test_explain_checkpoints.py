@@ -54,15 +54,15 @@ def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
     wishes = list(_wishes(finished))
     resumed = [explain(finished, wish, address=address) for wish in wishes]
     few = len(told)
-    for each in kept:
-        each.path.unlink()
+    for checkpoint in kept:
+        checkpoint.path.unlink()
     told.clear()
     assert [explain(finished, wish, address=address) for wish in wishes] == resumed
     assert few < 0.5 * len(told)
 
 
 def _wishes(finished: RunDirectory) -> Iterator[ExplainQuery]:
-    attempts = [each for each in finished.decisions() if attempt_of(each)]
+    attempts = [entry for entry in finished.decisions() if attempt_of(entry)]
     for entry in attempts[len(attempts) // 2 :: 80]:
         yield ExplainQuery(pod=entry.observed.object.uid, attempt=attempt_of(entry))
     yield ExplainQuery(pod=attempts[-1].observed.object.uid)

@@ -69,8 +69,8 @@ def finished(here: EmbeddedServices, tmp_path_factory: pytest.TempPathFactory) -
 
 def evicted_names(finished: RunDirectory) -> list[str]:
     """Return who was evicted, in order."""
-    entries = [each.observed for each in finished.decisions()]
-    return [each.object.name for each in entries if each.HasField("evicted")]
+    entries = [entry.observed for entry in finished.decisions()]
+    return [entry.object.name for entry in entries if entry.HasField("evicted")]
 
 
 def shown(eviction: EvictionReason) -> str:
@@ -96,10 +96,10 @@ def test_an_evicted_pod_is_explained_by_its_rank_the_threshold_and_the_observati
     )
     assert (eviction.available, eviction.capacity) == (45 * MIB, 4096 * MIB)
     assert (eviction.rank, eviction.ranked_pods) == (2, 3)
-    ranked = [each.pod for each in eviction.ranking]
+    ranked = [pod.pod for pod in eviction.ranking]
     assert ranked == ["default/static", "default/greedy", "default/modest"]
     assert eviction.at_ns == 30 * SECOND_NS
-    assert [each.what for each in found.afterwards][-1] == "ended: Failed"
+    assert [event.what for event in found.afterwards][-1] == "ended: Failed"
 
 
 def test_a_moment_before_the_eviction_does_not_know_it(finished: RunDirectory) -> None:

@@ -158,7 +158,7 @@ def test_the_service_that_made_a_run_explains_it(run: RunDirectory, elsewhere: E
     elsewhere.start(Grumpy(judges=True))  # type: ignore[abstract] # gRPC itself refuses the other methods
     found = json.loads(explained(run, "--scheduler", elsewhere.address))
     assert (found["decision"], found["message"]) == ("unschedulable", REFUSAL)
-    assert [each["plugin"] for each in found["refused"]] == ["Weekday"]
+    assert [refusal["plugin"] for refusal in found["refused"]] == ["Weekday"]
     assert found["notes"] == []
 
 

@@ -46,12 +46,12 @@ def replayed(folder: Path, addresses: list[str], *more: str) -> dict[str, dict[s
     arguments = ("cluster.yaml", "--scheduler-config", "scheduler.yaml", "--run", "run", "-q")
     reprieve(folder, "replay", *arguments, "--spans", "off", *addresses, *more)
     items = json.loads(reprieve(folder, "get", "pods", "run", "-o", "json").stdout)["items"]
-    return {each["metadata"]["name"]: each for each in items}
+    return {item["metadata"]["name"]: item for item in items}
 
 
 def nodes_of(pods: dict[str, dict[str, Any]]) -> dict[str, str]:
     """Return each pod's node, "" if none."""
-    return {name: each["spec"].get("nodeName", "") for name, each in pods.items()}
+    return {name: item["spec"].get("nodeName", "") for name, item in pods.items()}
 
 
 def even_to_a(args: Json) -> Json:
@@ -160,8 +160,8 @@ def test_health_checks_are_answered_while_an_extender_hangs(services: EmbeddedSe
             assert check(health_pb2.HealthCheckRequest(), timeout=60).status == SERVING
         assert not round_.done()
         go.set()
-        assert [each.node_name for each in caller.state().assumed] == ["a"]
-        assert [each.bind.node_name for each in round_.result()] == ["a"]
+        assert [assumed.node_name for assumed in caller.state().assumed] == ["a"]
+        assert [outcome.bind.node_name for outcome in round_.result()] == ["a"]
         caller.channel.close()
 
 

@@ -45,11 +45,11 @@ def objects(draw: st.DrawFn) -> list[dict[str, Any]]:
     for pod in range(draw(st.integers(1, 8))):
         containers = [
             {
-                "name": f"c{each}",
+                "name": f"c{number}",
                 "image": "i",
                 "resources": {"requests": draw(resources(*names[:4]))},
             }
-            for each in range(draw(st.integers(1, 3)))
+            for number in range(draw(st.integers(1, 3)))
         ]
         spec: dict[str, Any] = {"containers": containers, "priority": draw(st.integers(0, 2))}
         spec["overhead"] = draw(resources("cpu", "memory"))
@@ -69,8 +69,8 @@ def test_a_replay_of_extreme_amounts_ends_and_counts_nothing_below_zero(
 ) -> None:
     """Nodes, requests, overheads, usage; tables and the summary add all of it up."""
     folder = tmp_path_factory.mktemp("runs")
-    for each in objects:
-        each["apiVersion"] = "v1"
+    for obj in objects:
+        obj["apiVersion"] = "v1"
     (folder / "a.json").write_text("".join(map(json.dumps, objects)))
     finished = run(here, trace([folder / "a.json"]), folder / "run")
     assert not list(negative(finished.run.summary()))
@@ -85,11 +85,11 @@ def negative(value: Any) -> Iterator[Any]:
     """Yield the numbers below 0 in JSON."""
     match value:
         case dict():
-            for each in value.values():
-                yield from negative(each)
+            for item in value.values():
+                yield from negative(item)
         case list():
-            for each in value:
-                yield from negative(each)
+            for element in value:
+                yield from negative(element)
         case int() | float() if value < 0:
             yield value
 

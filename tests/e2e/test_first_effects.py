@@ -231,7 +231,7 @@ def test_a_preempted_pod_that_terminates_at_the_end_is_not_counted_twice(tmp_pat
     write_list(tmp_path / "release.yaml", [release])
     items = [*_nodes(1), run_on(shell, "worker-1"), priority_class("high", 1000)]
     groups = _compared(tmp_path, items, "--apply release.yaml")["groups"]
-    counts = {each["priority_class"]: each["counts"] for each in groups}
+    counts = {group["priority_class"]: group["counts"] for group in groups}
     assert counts == {"": {"preempted more often": 1}, "high": {"only in B": 1}}
 
 

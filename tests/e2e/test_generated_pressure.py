@@ -39,21 +39,21 @@ def log(
 
 def evictions(log: list[trace_pb2.Decision]) -> list[trace_pb2.Decision]:
     """Return the entries of evictions."""
-    return [each for each in log if each.observed.HasField("evicted")]
+    return [entry for entry in log if entry.observed.HasField("evicted")]
 
 
 def pressures(log: list[trace_pb2.Decision]) -> Iterator[tuple[str, int, int]]:
     """Yield each node that was under pressure, since when and until when, ns; for ever: 2^63."""
     since: dict[str, int] = {}
-    for each in log:
-        if not each.observed.HasField("condition_changed"):
+    for entry in log:
+        if not entry.observed.HasField("condition_changed"):
             continue
-        name = each.observed.object.name
-        assert each.observed.condition_changed.type == "MemoryPressure"
-        if each.observed.condition_changed.status == "True":
-            since[name] = each.time_ns
+        name = entry.observed.object.name
+        assert entry.observed.condition_changed.type == "MemoryPressure"
+        if entry.observed.condition_changed.status == "True":
+            since[name] = entry.time_ns
         else:
-            yield name, since.pop(name), each.time_ns
+            yield name, since.pop(name), entry.time_ns
     yield from ((name, at_ns, 1 << 63) for name, at_ns in since.items())
 
 
@@ -62,8 +62,8 @@ def test_who_goes_is_the_first_of_the_ranking_that_is_not_critical(
 ) -> None:
     """Pods that use more than they request, then lower priority, then most above the request."""
     assert len(evictions(log)) > 10
-    for each in evictions(log):
-        evicted = each.observed.evicted
+    for entry in evictions(log):
+        evicted = entry.observed.evicted
         keys = [
             (not place.exceeds_request, place.priority, place.request - place.usage)
             for place in evicted.ranking
@@ -71,7 +71,7 @@ def test_who_goes_is_the_first_of_the_ranking_that_is_not_critical(
         assert keys == sorted(keys)
         assert evicted.available < 100 << 20
         place = evicted.ranking[evicted.rank - 1]
-        assert place.pod.uid == each.observed.object.uid
+        assert place.pod.uid == entry.observed.object.uid
         ahead = evicted.ranking[: evicted.rank - 1]
         assert all(before.priority >= SYSTEM_CRITICAL for before in ahead)
 
@@ -84,9 +84,9 @@ def test_a_condition_holds_from_the_first_eviction_to_its_period_after_the_last(
     assert len(found) > 3
     for name, since_ns, until_ns in found:
         times = [
-            each.time_ns
-            for each in evictions(log)
-            if each.observed.evicted.node_name == name and since_ns <= each.time_ns < until_ns
+            entry.time_ns
+            for entry in evictions(log)
+            if entry.observed.evicted.node_name == name and since_ns <= entry.time_ns < until_ns
         ]
         assert times[0] == since_ns
         if until_ns < 1 << 63:
@@ -96,11 +96,11 @@ def test_a_condition_holds_from_the_first_eviction_to_its_period_after_the_last(
 def test_no_pod_is_bound_to_a_node_under_pressure(log: list[trace_pb2.Decision]) -> None:
     """Its taint keeps the scheduler away from the moment of the condition on until it goes."""
     found = list(pressures(log))
-    for each in log:
-        if each.observed.HasField("scheduled"):
-            node = each.observed.scheduled.node_name
+    for entry in log:
+        if entry.observed.HasField("scheduled"):
+            node = entry.observed.scheduled.node_name
             assert not any(
-                name == node and since_ns < each.time_ns < until_ns
+                name == node and since_ns < entry.time_ns < until_ns
                 for name, since_ns, until_ns in found
             )
 
@@ -108,23 +108,23 @@ def test_no_pod_is_bound_to_a_node_under_pressure(log: list[trace_pb2.Decision])
 def test_evicted_replicas_are_recreated_elsewhere(log: list[trace_pb2.Decision]) -> None:
     """Their owner makes another pod once they have ended, and it gets another node or waits."""
     bound = {
-        each.observed.object.uid: each.observed.scheduled.node_name
-        for each in log
-        if each.observed.HasField("scheduled")
+        entry.observed.object.uid: entry.observed.scheduled.node_name
+        for entry in log
+        if entry.observed.HasField("scheduled")
     }
-    made = [each for each in log if each.observed.HasField("created")]
-    owners = {each.observed.object.uid: each.observed.created.owner.name for each in made}
+    made = [entry for entry in log if entry.observed.HasField("created")]
+    owners = {entry.observed.object.uid: entry.observed.created.owner.name for entry in made}
     moved = 0
-    for each in evictions(log):
-        owner = owners.get(each.observed.object.uid)
+    for evicted in evictions(log):
+        owner = owners.get(evicted.observed.object.uid)
         if owner is None:
             continue
         successor = next(
             later
             for later in made
-            if later.observed.created.owner.name == owner and later.sequence > each.sequence
+            if later.observed.created.owner.name == owner and later.sequence > evicted.sequence
         )
-        assert successor.time_ns - each.time_ns <= 2 * SECOND_NS
+        assert successor.time_ns - evicted.time_ns <= 2 * SECOND_NS
         node = bound.get(successor.observed.object.uid)
-        moved += node is not None and node != each.observed.evicted.node_name
+        moved += node is not None and node != evicted.observed.evicted.node_name
     assert moved >= 3

@@ -55,7 +55,7 @@ def test_a_whole_gpu_is_left_where_shares_are_packed(
     kinds = [{"cpuMilli": 1000, "gpus": 1, "gpuMilli": 1000, "share": 1}]
     document = configure.configuration("fgd" if select == "fragmentation" else "random", kinds)
     profile = document["profiles"][0]
-    sharing = next(each for each in profile["pluginConfig"] if each["name"] == "GpuSharing")
+    sharing = next(config for config in profile["pluginConfig"] if config["name"] == "GpuSharing")
     sharing["args"]["select"] = select
     for name, text in (("nodes.csv", NODES), ("pods.csv", PODS), ("s.yaml", yaml.dump(document))):
         (tmp_path / name).write_text(text, encoding="utf-8")
@@ -65,7 +65,7 @@ def test_a_whole_gpu_is_left_where_shares_are_packed(
 def _bound(folder: Path) -> int:
     base = environment()
     path = os.pathsep.join([base["PYTHONPATH"], str(EXAMPLE)])
-    named = " ".join(f"reprieve_gpu_sharing.{each}" for each in PLUGINS)
+    named = " ".join(f"reprieve_gpu_sharing.{plugin}" for plugin in PLUGINS)
     arguments = ("--scheduler-config", "s.yaml", "--run", "run", "-q", "--spans", "off")
     quick = ("--in-process", "--no-report")
     done = subprocess.run(
@@ -89,7 +89,7 @@ def test_fgd_allocates_more_of_openbs_gpus_than_chance(tmp_path: Path) -> None:
         pytest.skip("needs ../shared/traces/openb")
     base = environment()
     path = os.pathsep.join([base["PYTHONPATH"], str(EXAMPLE)])
-    named = " ".join(f"reprieve_gpu_sharing.{each}" for each in PLUGINS)
+    named = " ".join(f"reprieve_gpu_sharing.{plugin}" for plugin in PLUGINS)
     ours = base | {"PYTHONPATH": path, "REPRIEVE_PLUGINS": named}
     options = f"--scale-nodes 0.05 --arrivals {MILLI}=1.3 --disable-preemption --no-eviction"
     priorities = [f"--qos-priority={qos}=0" for qos in ("LS", "Burstable", "Guaranteed")]
@@ -120,7 +120,7 @@ def test_the_most_frequent_kinds_are_taken_until_they_make_up_the_share(
     for share in ("1", "0.8", "0.75", "0.5"):
         configure.main(["--popularity", share, str(tmp_path / share), *trace])
         profile = yaml.safe_load((tmp_path / share / "fgd.yaml").read_text())["profiles"][0]
-        args = {each["name"]: each["args"] for each in profile["pluginConfig"]}
+        args = {config["name"]: config["args"] for config in profile["pluginConfig"]}
         assert args["GpuSharing"]["workload"] == args["GpuFragmentation"]["workload"]
         kinds = args["GpuFragmentation"]["workload"]
         seen[share] = [(kind["cpuMilli"], kind["gpus"], kind["share"]) for kind in kinds]
@@ -130,12 +130,12 @@ def test_the_most_frequent_kinds_are_taken_until_they_make_up_the_share(
 
 def plain_fragmentation(cpu: int, left: list[int], kinds: list[Kind]) -> float:
     """Return what the module's text says, task by task."""
-    idle = sum(max(each, 0) for each in left)
+    idle = sum(max(milli_left, 0) for milli_left in left)
     total = 0.0
     for cpu_milli, gpus, gpu_milli, share in kinds:
-        fitting = sum(each >= gpu_milli for each in left)
+        fitting = sum(milli_left >= gpu_milli for milli_left in left)
         if gpus and fitting >= gpus and cpu >= cpu_milli:
-            total += share * sum(each for each in left if 0 < each < gpu_milli)
+            total += share * sum(milli_left for milli_left in left if 0 < milli_left < gpu_milli)
         else:
             total += share * idle
     return total
@@ -145,19 +145,21 @@ def test_the_scores_are_those_of_a_plain_twin(gradient: Any) -> None:
     """Parts of a GPU and whole ones, on nodes of any state."""
     drawn = np.random.default_rng(7)
     kinds: list[Kind] = [(4000, 1, 500, 0.4), (8000, 2, 1000, 0.3), (2000, 0, 0, 0.3)]
-    columns = [np.array(each) for each in zip(*kinds, strict=True)]
+    columns = [np.array(column) for column in zip(*kinds, strict=True)]
     packed = (*columns, np.ones((3, 1), dtype=np.bool_))
     for _ in range(200):
         cpu = int(drawn.integers(1000, 16000))
         left = [*drawn.choice([0, 200, 500, 700, 1000], size=4).tolist(), -1, -1, -1, -1]
         milli = int(drawn.choice([200, 500]))
-        fitting = [device for device, each in enumerate(left) if each >= milli]
+        fitting = [device for device, milli_left in enumerate(left) if milli_left >= milli]
         if not fitting:
             continue
         before = plain_fragmentation(cpu, left, kinds)
         wanted: dict[int, int] = {}
         for device in fitting:
-            after = [each - milli * (index == device) for index, each in enumerate(left)]
+            after = [
+                milli_left - milli * (index == device) for index, milli_left in enumerate(left)
+            ]
             descent = before - plain_fragmentation(cpu - 1000, after, kinds)
             wanted[device] = int(100 / (1 + math.exp(-descent / 1000)))
         best = max(wanted.values())

@@ -49,20 +49,20 @@ def root() -> Iterator[Path]:
     """Make a group with a limit and two groups below it, and remove them afterwards."""
     path = V1 / f"reprieve-test-{os.getpid()}"
     try:
-        for each in (path, path / "steady", path / "hungry"):
-            each.mkdir()
+        for folder in (path, path / "steady", path / "hungry"):
+            folder.mkdir()
         (path / "memory.limit_in_bytes").write_text(str(LIMIT_MIB * MIB))
     except OSError as error:
         pytest.skip(f"no memory control group of version 1 can be made here: {error}")
     yield path
-    for each in (path / "steady", path / "hungry", path):
-        for pid in (each / "cgroup.procs").read_text().split():
+    for group in (path / "steady", path / "hungry", path):
+        for pid in (group / "cgroup.procs").read_text().split():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
         deadline = time.monotonic() + 5
         while time.monotonic() < deadline:
             try:
-                each.rmdir()
+                group.rmdir()
             except OSError:
                 time.sleep(0.05)
             else:
@@ -168,7 +168,9 @@ def test_without_act_it_only_reports_which_pod_it_would_evict(tmp_path: Path, ro
     hungry = pod(root / "hungry", 330)
     with watching(tmp_path, root, "--steps", "1") as watch:
         step = next_step(watch.stdout)
-    assert [(each["name"], each["ended"]) for each in step["evictions"]] == [("hungry", None)]
+    assert [(eviction["name"], eviction["ended"]) for eviction in step["evictions"]] == [
+        ("hungry", None)
+    ]
     assert hungry.poll() is None
     hungry.kill()
     hungry.wait()

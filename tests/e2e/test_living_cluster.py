@@ -37,7 +37,8 @@ def played(
 def moved(finished: FinishedReplay) -> list[tuple[str, str]]:
     """Return what was done to pods, by name, beside what the clock alone brings."""
     found = (
-        (each.observed, each.observed.WhichOneof("observed")) for each in finished.run.decisions()
+        (entry.observed, entry.observed.WhichOneof("observed"))
+        for entry in finished.run.decisions()
     )
     return [(what or "", observed.object.name) for observed, what in found if what in _MOVED]
 
@@ -60,7 +61,7 @@ def test_a_cluster_without_changes_stays_as_it_is(here: EmbeddedServices, tmp_pa
     assert moved(finished) == []
     assert finished.replay.now_ns == TAKEN_NS + 20 * 10**9
     assert "old-shell" not in {
-        each.message.metadata.name for each in finished.replay.cluster.pods.values()
+        pod.message.metadata.name for pod in finished.replay.cluster.pods.values()
     }
     assert notes(finished) == {"ended-pod": 1, "service-time": 2}
     ages = {row[1]: row[-1] for row in shown(finished, "pods") if row[0] == "shop"}
@@ -99,7 +100,7 @@ def test_a_list_without_some_kinds_is_accepted(
     here: EmbeddedServices, tmp_path: Path, left_out: Iterable[str]
 ) -> None:
     """What is missing is inferred or noted; nothing is made a second time."""
-    items = [each for each in living_cluster() if each["kind"] not in left_out]
+    items = [obj for obj in living_cluster() if obj["kind"] not in left_out]
     assert moved(played(here, tmp_path, items)) == []
 
 
@@ -110,15 +111,15 @@ def test_a_dropped_node_moves_its_own_pods_and_the_replay_ends(
     """With and without ReplicaSets in the list, a StatefulSet among those that lose a pod."""
     for items in (
         living_cluster(),
-        [each for each in living_cluster() if each["kind"] != "ReplicaSet"],
+        [obj for obj in living_cluster() if obj["kind"] != "ReplicaSet"],
     ):
         folder = tmp_path / str(len(items))
         folder.mkdir()
         finished = played(here, folder, items, drop=f"kubernetes.io/hostname={node}")
         lost = {
-            each["metadata"]["name"]
-            for each in items
-            if each["kind"] == "Pod" and each["spec"].get("nodeName") == node
+            item["metadata"]["name"]
+            for item in items
+            if item["kind"] == "Pod" and item["spec"].get("nodeName") == node
         }
         assert {name for _, name in moved(finished)} <= lost
         assert finished.replay.now_ns < TAKEN_NS + 3600 * 10**9
@@ -143,7 +144,7 @@ def test_of_two_equal_pods_the_one_that_started_later_is_preempted(
         pod["status"]["startTime"] = ago(hours=hours)
         equal.append(pod)
     equal[1]["status"].pop("startTime")
-    items = [each for each in items if not each["metadata"]["name"].startswith("report")]
+    items = [item for item in items if not item["metadata"]["name"].startswith("report")]
     finished = played(here, tmp_path, [*items, *equal, urgent])
     assert bindings(finished)["urgent"].victims == ("late",)
 
@@ -170,16 +171,18 @@ def test_a_job_that_ends_in_three_days_makes_room_without_retries_until_then(
 ) -> None:
     """The replay jumps there; the pod that waits is bound then."""
     items = living_cluster()
-    for each in items:
-        if each["kind"] == "Pod" and each["metadata"]["name"].startswith("import-"):
-            each["metadata"]["annotations"] = {"reprieve/service-time": "72h"}
+    for item in items:
+        if item["kind"] == "Pod" and item["metadata"]["name"].startswith("import-"):
+            item["metadata"]["annotations"] = {"reprieve/service-time": "72h"}
     waiting = named(items, "Pod", "too-big")
     waiting["spec"]["nodeSelector"] = {"kubernetes.io/hostname": NODES[4]}
     waiting["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "2500m"
     named(items, "Job", "import")["spec"].update(completions=3, parallelism=2)
     finished = played(here, tmp_path, items)
-    scheduled = [each for each in finished.run.decisions() if each.observed.HasField("scheduled")]
-    assert [each.observed.object.name for each in scheduled] == ["too-big"]
+    scheduled = [
+        entry for entry in finished.run.decisions() if entry.observed.HasField("scheduled")
+    ]
+    assert [entry.observed.object.name for entry in scheduled] == ["too-big"]
     assert scheduled[0].time_ns > TAKEN_NS + 69 * 3600 * 10**9
     assert scheduled[0].observed.scheduled.attempts < 10
     assert notes(finished)["retries"] == 1

@@ -103,7 +103,7 @@ def test_a_leak_with_a_limit_is_killed_and_restarted_and_nothing_else(tmp_path: 
     )
     rows = reprieve(tmp_path, "query", "run", sql, "-o", "csv").stdout.split()[1:]
     tenths = [3744, 7488, 11332, 15276]
-    assert rows == [f"{each},web,container" for each in tenths]
+    assert rows == [f"{tenth},web,container" for tenth in tenths]
 
 
 def test_the_same_leak_without_a_limit_is_evicted(tmp_path: Path) -> None:

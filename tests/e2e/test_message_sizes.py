@@ -62,7 +62,7 @@ def test_two_thousand_nodes_with_fifty_images_each(
         finished = run(behind, records(), tmp_path / "run")
     finally:
         proxy.close()
-    decided = [each.observed.WhichOneof("observed") for each in finished.run.decisions()]
+    decided = [entry.observed.WhichOneof("observed") for entry in finished.run.decisions()]
     assert decided.count("scheduled") == PODS
     assert MESSAGE_BYTES_MAX / 4 < proxy.largest <= MESSAGE_BYTES_MAX
 

@@ -67,15 +67,15 @@ def scrape(service: Started, accept: str = "") -> dict[str, Metric]:
         is_open = "openmetrics" in response.headers["Content-Type"]
     parse: Any = open_metrics if is_open else plain_metrics
     families: Iterator[Metric] = parse(text)
-    return {each.name: each for each in families}
+    return {family.name: family for family in families}
 
 
 def samples(family: Metric, suffix: str) -> dict[tuple[str, ...], float]:
     """Return the values of the samples with that suffix, by the labels' values in order of name."""
     return {
-        tuple(value for _, value in sorted(each.labels.items())): each.value
-        for each in family.samples
-        if each.name == family.name + suffix
+        tuple(value for _, value in sorted(sample.labels.items())): sample.value
+        for sample in family.samples
+        if sample.name == family.name + suffix
     }
 
 

@@ -78,9 +78,9 @@ def play(
 def removed(finished: FinishedReplay) -> list[tuple[int, str]]:
     """Return when (s) and why each pod of the ReplicaSet was removed."""
     return [
-        (each.time_ns // S, each.observed.removed.cause)
-        for each in finished.run.decisions()
-        if each.observed.HasField("removed") and each.observed.object.name.startswith("web-")
+        (entry.time_ns // S, entry.observed.removed.cause)
+        for entry in finished.run.decisions()
+        if entry.observed.HasField("removed") and entry.observed.object.name.startswith("web-")
     ]
 
 
@@ -118,7 +118,9 @@ def test_the_pods_of_a_node_that_fails_are_replaced_after_their_toleration(
     alive = [name for name in on(finished, "b") if name.startswith("web-")]
     assert len(alive) == 4
     made = [
-        each.time_ns // S for each in finished.run.decisions() if each.observed.HasField("created")
+        entry.time_ns // S
+        for entry in finished.run.decisions()
+        if entry.observed.HasField("created")
     ]
     assert 365 in made
 
@@ -143,8 +145,8 @@ def test_a_job_runs_to_its_end_one_pod_after_the_other(
     """Three completions of 20 s each."""
     finished = play(here, tmp_path, "")
     ended = [
-        each.time_ns // S
-        for each in finished.run.decisions()
-        if each.observed.HasField("finished") and each.observed.finished.phase == "Succeeded"
+        entry.time_ns // S
+        for entry in finished.run.decisions()
+        if entry.observed.HasField("finished") and entry.observed.finished.phase == "Succeeded"
     ]
     assert ended == [20, 40, 60]

@@ -42,9 +42,9 @@ def events(
     told = iter(records())
     finished = run_replay(settings, lambda: told, lambda _now_ns, _cluster, _tally: None)
     return [
-        (each.time_ns // S, what)
-        for each in finished.run.decisions()
-        if (what := each.observed.WhichOneof("observed") or "")
+        (entry.time_ns // S, what)
+        for entry in finished.run.decisions()
+        if (what := entry.observed.WhichOneof("observed") or "")
         in {"condition_changed", "evicted", "finished"}
     ]
 

@@ -45,7 +45,7 @@ def test_prometheus_accepts_configuration_and_rules() -> None:
 def panels() -> list[dict[str, Any]]:
     """Return the dashboard's panels without its rows."""
     text = (FOLDER / "grafana" / "dashboards" / "reprieve.json").read_text(encoding="utf-8")
-    return [each for each in json.loads(text)["panels"] if each["type"] != "row"]
+    return [panel for panel in json.loads(text)["panels"] if panel["type"] != "row"]
 
 
 class Prometheus:
@@ -79,9 +79,9 @@ def observed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Prometh
     with ExitStack() as stack:
         services = start_all(stack)
         config = yaml.safe_load((FOLDER / "prometheus.yaml").read_text(encoding="utf-8"))
-        (job,) = (each for each in config["scrape_configs"] if each["job_name"] == "reprieve")
-        for each in job["static_configs"]:
-            each["targets"] = [services[each["labels"]["service"]].metrics]
+        (job,) = (job for job in config["scrape_configs"] if job["job_name"] == "reprieve")
+        for target in job["static_configs"]:
+            target["targets"] = [services[target["labels"]["service"]].metrics]
         config["scrape_configs"] = [job]
         (folder / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
         shutil.copy(FOLDER / "rules.yaml", folder)

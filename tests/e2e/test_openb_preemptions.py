@@ -55,7 +55,7 @@ def nominations(crowded: RunDirectory) -> list[tuple[str, int, list[str]]]:
         if observed.HasField("failed_scheduling"):
             attempts[uid] = observed.failed_scheduling.attempts
         elif observed.HasField("nominated") and observed.nominated.victims:
-            victims = [f"{each.namespace}/{each.name}" for each in observed.nominated.victims]
+            victims = [f"{victim.namespace}/{victim.name}" for victim in observed.nominated.victims]
             found.append((uid, attempts[uid], victims))
     return found
 
@@ -79,7 +79,7 @@ def test_explain_gives_each_preemption_its_victims_and_its_reason(
         assert (told.decision, told.attempt) == ("nominated", attempt)
         assert told.preemption is not None
         picked = told.preemption.candidates[0]
-        assert [each.pod for each in picked.victims] == victims
-        assert all(each.priority < 1000 for each in picked.victims)
+        assert [victim.pod for victim in picked.victims] == victims
+        assert all(victim.priority < 1000 for victim in picked.victims)
         assert not set(picked.reprieved) & set(victims)
         assert told.preemption.decided_by

@@ -144,7 +144,7 @@ def test_a_drained_node_gives_up_an_adopted_pod_as_any_of_its_controller(tmp_pat
 
 def _pods_of(items: list[Raw], prefix: str) -> list[Raw]:
     return [
-        each
-        for each in items
-        if each["kind"] == "Pod" and each["metadata"]["name"].startswith(prefix)
+        item
+        for item in items
+        if item["kind"] == "Pod" and item["metadata"]["name"].startswith(prefix)
     ]

@@ -34,9 +34,9 @@ def replayed(
     )
     items = json.loads(reprieve(folder, "get", "pods", "run", "-o", "json").stdout)["items"]
     return {
-        each["metadata"]["name"]: each["spec"].get("nodeName")
-        or each["status"]["conditions"][0]["message"]
-        for each in items
+        item["metadata"]["name"]: item["spec"].get("nodeName")
+        or item["status"]["conditions"][0]["message"]
+        for item in items
     }
 
 

@@ -34,7 +34,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("sdist")
     with tarfile.open(build("sdist", ROOT, folder)) as archive:
         archive.extractall(folder, filter="data")
-    (sources,) = (each for each in folder.iterdir() if each.is_dir())
+    (sources,) = (path for path in folder.iterdir() if path.is_dir())
     return sources
 
 
@@ -77,7 +77,7 @@ def test_an_installed_package_replays_from_an_empty_folder(installed: Path, tmp_
         capture_output=True,
         text=True,
     )
-    assert all(each.startswith(str(installed)) for each in place.stdout.split())
+    assert all(path.startswith(str(installed)) for path in place.stdout.split())
     assert "nginx-a" in run(installed, tmp_path, "demo")
     assert (tmp_path / "runs" / "demo" / "report.html").stat().st_size > 1_000_000
     run(installed, tmp_path, "examples", "-o", "examples")
@@ -91,16 +91,16 @@ def test_an_installed_package_replays_from_an_empty_folder(installed: Path, tmp_
 def test_the_description_has_no_relative_link(wheel: Path) -> None:
     """A package's page shows the README alone: links and pictures are whole addresses."""
     with zipfile.ZipFile(wheel) as archive:
-        (name,) = (each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
         metadata = BytesParser().parsebytes(archive.read(name))
     text = metadata.get_payload()
     assert isinstance(text, str)
     targets = re.findall(r"\]\(([^)\s]+)", text) + re.findall(r"(?:src|href)=\"([^\"]+)", text)
     assert len(targets) > 10
-    assert not [each for each in targets if not each.startswith(("https://", "http://", "#"))]
-    ours = [each.removeprefix(REPOSITORY) for each in targets if each.startswith(REPOSITORY)]
+    assert not [target for target in targets if not target.startswith(("https://", "http://", "#"))]
+    ours = [target.removeprefix(REPOSITORY) for target in targets if target.startswith(REPOSITORY)]
     assert ours
-    assert not [each for each in ours if not (ROOT / each.partition("#")[0]).exists()]
+    assert not [link for link in ours if not (ROOT / link.partition("#")[0]).exists()]
 
 
 @pytest.mark.e2e

@@ -200,11 +200,13 @@ def test_preemptors_whose_deletions_are_under_way_read_an_unused_budget(
     assert noted.count("preemption-delay") == (model != "off")
     decisions = list(finished.run.decisions())
     nominated = [decision.observed.nominated for decision in decisions]
-    assert [each.budget_violations for each in nominated if each.node_name] == violations
+    assert [
+        nomination.budget_violations for nomination in nominated if nomination.node_name
+    ] == violations
     preempted = [
-        each.observed.preempted for each in decisions if each.observed.HasField("preempted")
+        entry.observed.preempted for entry in decisions if entry.observed.HasField("preempted")
     ]
-    assert [each.violates_budget for each in preempted] == [False, True]
+    assert [preemption.violates_budget for preemption in preempted] == [False, True]
 
 
 @pytest.mark.parametrize("seed", range(4))

@@ -79,8 +79,12 @@ def records() -> list[trace_pb2.Record]:
 def log(finished: FinishedReplay) -> list[tuple[int, str, str]]:
     """Return the decision log as (seconds, what, object)."""
     return [
-        (each.time_ns // S, each.observed.WhichOneof("observed") or "", each.observed.object.name)
-        for each in finished.run.decisions()
+        (
+            entry.time_ns // S,
+            entry.observed.WhichOneof("observed") or "",
+            entry.observed.object.name,
+        )
+        for entry in finished.run.decisions()
     ]
 
 
@@ -113,7 +117,9 @@ def test_a_leak_brings_pressure_an_eviction_elsewhere_a_new_pod_and_then_calm(
         "The node was low on resource: memory. Threshold quantity: 100Mi, available: 96Mi. "
         "Container c was using 3200Mi, request is 1Gi, has larger consumption of memory. "
     )
-    target = next(each for each in evicted.conditions if each.type == "DisruptionTarget")
+    target = next(
+        condition for condition in evicted.conditions if condition.type == "DisruptionTarget"
+    )
     assert (target.status, target.reason) == ("True", "TerminationByKubelet")
     assert finished.replay.timeline.is_idle
     assert finished.summary.end == ReplayEnd.FINISHED.value
@@ -133,6 +139,8 @@ def test_the_node_has_the_condition_and_its_taint_while_it_holds(
         found = finished.replay.cluster.nodes["n1"]
         assert [taint.key for taint in found.spec.taints] == ([TAINT] if shown else [])
         status = next(
-            each.status for each in found.status.conditions if each.type == "MemoryPressure"
+            condition.status
+            for condition in found.status.conditions
+            if condition.type == "MemoryPressure"
         )
         assert status == ("True" if shown else "False")

@@ -144,7 +144,7 @@ def refusal(call: grpc.RpcError) -> tuple[grpc.StatusCode, str]:
 def reason(call: grpc.RpcError) -> tuple[grpc.StatusCode, str, dict[str, str]]:
     """Return a refusal's code, its reason and what is said of it for programs."""
     info = error_details_pb2.ErrorInfo()
-    (_,) = (each for each in status_of(call).details if each.Unpack(info))
+    (_,) = (detail for detail in status_of(call).details if detail.Unpack(info))
     assert isinstance(call, grpc.Call)
     assert info.domain == "reprieve.internal"
     return call.code(), info.reason, dict(info.metadata)
@@ -294,7 +294,7 @@ def test_the_last_number_with_another_request_is_refused(
         client.exchange(request)
     aborted = grpc.StatusCode.ABORTED
     assert reason(error.value) == (aborted, "SEQUENCE_REUSED", {"expected_sequence": "2"})
-    assert [each.pod.name for each in client.state().entries] == ["a"]
+    assert [entry.pod.name for entry in client.state().entries] == ["a"]
 
 
 @pytest.mark.parametrize("kind", [UnaryQueueSession, StreamQueueSession])
@@ -410,8 +410,8 @@ def test_many_nominations_of_one_node_come_in_parts(channel: grpc.Channel) -> No
     parts = list(client.stub.GetState(request, timeout=DEADLINE_S))
     assert max(part.ByteSize() for part in parts) <= MESSAGE_BYTES_MAX
     nominations = merged(parts, pb.GetStateResponse()).state.nominations
-    assert {each.node_name for each in nominations} == {"n"}
-    assert [ref.uid for each in nominations for ref in each.pods] == uids
+    assert {nomination.node_name for nomination in nominations} == {"n"}
+    assert [ref.uid for nomination in nominations for ref in nomination.pods] == uids
 
 
 def test_a_commit_of_another_pod_cuts_the_batch(channel: grpc.Channel) -> None:
@@ -423,7 +423,7 @@ def test_a_commit_of_another_pod_cuts_the_batch(channel: grpc.Channel) -> None:
     after = commit(low, 9 * S)
     answer = client.send([commit(high), done(high), urgent, after, failed(low, 9 * S)], heads=5)
     assert answer.applied == 3
-    assert [(each.index, each.code) for each in answer.results] == [
+    assert [(result.index, result.code) for result in answer.results] == [
         (3, queue_pb2.OUTCOME_CODE_NOT_NEXT)
     ]
     assert [name_of(head) for head in answer.heads] == ["urgent", "low"]
@@ -438,7 +438,7 @@ def test_outcomes_are_answered_as_codes(channel: grpc.Channel) -> None:
     pop = operation("pop", queue_pb2.Pop(), 0)
     close = operation("close", Empty(), 0)
     answer = client.send([pop, add("a"), pop, add("a"), failed(unknown), done(unknown)])
-    assert [(each.index, each.code) for each in answer.results] == [
+    assert [(result.index, result.code) for result in answer.results] == [
         (0, queue_pb2.OUTCOME_CODE_WOULD_BLOCK),
         (2, queue_pb2.OUTCOME_CODE_APPLIED),
         (4, queue_pb2.OUTCOME_CODE_UNKNOWN_POP),
@@ -591,12 +591,12 @@ def test_a_watch_shows_each_change(channel: grpc.Channel, rules: str, sub_queues
     """The first view comes at once, the next when something has changed; a deletion ends it."""
     client = UnaryQueueSession(channel, queue_pb2.QueueConfig(rules=rules))
     views = watch(client, heads=1, period_duration_ns=5_000_000)
-    assert [each.count for each in next(views).sub_queues] == [0] * sub_queues
+    assert [sub_queue.count for sub_queue in next(views).sub_queues] == [0] * sub_queues
     client.apply("add", queue_pb2.Add(pod=pod("a")), 0)
     client.apply("add", queue_pb2.Add(pod=pod("b")), 0)
     while (view := next(views)).sub_queues[0].count < 2:
         pass
-    assert [each.pod.name for each in view.sub_queues[0].heads] == ["a"]
+    assert [head.pod.name for head in view.sub_queues[0].heads] == ["a"]
     client.apply("pop", queue_pb2.Pop(), 0)
     in_flight = next(views).sub_queues[-1]
     assert (in_flight.sub_queue, in_flight.count) == (queue_pb2.SUB_QUEUE_IN_FLIGHT, 1)
@@ -628,7 +628,7 @@ def test_a_watch_of_pods_with_many_gates_shows_fewer_of_them(channel: grpc.Chann
         )
     view = next(watch(client, heads=600))
     assert view.ByteSize() <= MESSAGE_BYTES_MAX
-    (gated,) = (each for each in view.sub_queues if each.count)
+    (gated,) = (sub_queue for sub_queue in view.sub_queues if sub_queue.count)
     assert gated.count == 500
     assert 100 <= len(gated.heads) < 500
 
@@ -707,4 +707,4 @@ def test_a_returned_pop_is_not_answered_again(channel: grpc.Channel) -> None:
 
 def popped_by(answer: pb.ApplyResponse) -> list[str]:
     """Return the pods that a batch popped."""
-    return [name_of(each.popped) for each in answer.results if each.HasField("popped")]
+    return [name_of(result.popped) for result in answer.results if result.HasField("popped")]

@@ -106,7 +106,7 @@ def batch_difference(
         answer = client.send(operations)
         assert answer.applied == len(operations)
         before = len(parts[0]) * sent
-        seen |= {before + each.index: run.seen_result(each) for each in answer.results}
+        seen |= {before + result.index: run.seen_result(result) for result in answer.results}
     indexes = iter(range(len(changes)))
     last = ScriptedQueue(client, mode.name).state()
     client.close()

@@ -73,8 +73,8 @@ def recorder(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen
 def _names(file: Path) -> bytes:
     if not file.stat().st_size:
         return b""
-    created = [each.pod_create for each in open_trace([file]) if each.HasField("pod_create")]
-    return b",".join(each.pod.metadata.name.encode() for each in created)
+    created = [record.pod_create for record in open_trace([file]) if record.HasField("pod_create")]
+    return b",".join(entry.pod.metadata.name.encode() for entry in created)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_signal_ends_a_recording_although_a_list_stalls(tmp_path: Path, number
 def test_a_full_disk_ends_a_recording_with_one_line_and_whole_frames(tmp_path: Path) -> None:
     """Exit code 6; the frames until then are a recording."""
     long = (make_pod(token_hex(500), 10 + number) for number in range(300))
-    events: list[Raw | str] = [event("ADDED", each) for each in long]
+    events: list[Raw | str] = [event("ADDED", pod) for pod in long]
     limit = "import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
     limit += "runpy.run_module('replay.cli.main', run_name='__main__', alter_sys=True)"
@@ -177,7 +177,7 @@ def test_what_was_recorded_is_replayed_to_the_end_with_its_evictions(
     # As if the cluster had been recorded for a minute.
     records[0].header.window_end_time_ns += 60 * 10**9
     finished = run(services, records, tmp_path / "run")
-    assert [each.name for each in finished.summary.decided.evicted] == ["memory.available"]
+    assert [cause.name for cause in finished.summary.decided.evicted] == ["memory.available"]
     assert bindings(finished) == {}
 
 

@@ -143,9 +143,9 @@ def test_colours_follow_the_screen_and_stay_legible(browser: Browser, report: Pa
             "return arguments[0].map((name) => css.getPropertyValue(name).trim())",
             names,
         )
-        text = [_luminance(each) for each in colours[:3]]
+        text = [_luminance(colour) for colour in colours[:3]]
         for behind in map(_luminance, colours[3:]):
-            assert min(_contrast(each, behind) for each in text) >= _CONTRAST_MIN
+            assert min(_contrast(colour, behind) for colour in text) >= _CONTRAST_MIN
         drawn = browser.run("return document.querySelector('.chart svg').outerHTML")
         assert colours[0] in drawn
         seen.append(drawn)
@@ -173,7 +173,7 @@ def _luminance(colour: str) -> float:
     """Return the relative luminance of "#rrggbb", by WCAG 2.2."""
     shares = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (
-        each / 12.92 if each <= 0.04045 else ((each + 0.055) / 1.055) ** 2.4 for each in shares
+        share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4 for share in shares
     )
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
 
@@ -193,7 +193,7 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     reprieve(folder, "sweep", trace, *grid, "--html", "sweep.html", "-q", "--", "--spans", "off")
     nodes = ("--vary", "scale-nodes==1..=4", "--until", "preempted == 0", "--no-explain")
     reprieve(folder, "seek", trace, *nodes, "--html", "seek.html", "-q", "--", "--spans", "off")
-    return {each: folder / f"{each}.html" for each in ("compared", "sweep", "seek")}
+    return {name: folder / f"{name}.html" for name in ("compared", "sweep", "seek")}
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1400, "light"), (400, "dark")])

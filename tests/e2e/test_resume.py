@@ -117,10 +117,10 @@ def test_a_run_passes_the_loss_of_each_service(tmp_path: Path) -> None:
         disturbed = run_replay(settings, lambda: generate(WORKLOAD), progress, notices.append)
     assert not left
     assert "the run goes on" in notices
-    mine, theirs = ((tmp_path / each / "decisions.jsonl").read_bytes() for each in RUNS)
+    mine, theirs = ((tmp_path / run / "decisions.jsonl").read_bytes() for run in RUNS)
     assert mine == theirs
     assert list(disturbed.run.rounds()) == list(calm.run.rounds())
-    mapping, undisturbed = (each.summary.to_mapping() for each in (disturbed, calm))
+    mapping, undisturbed = (run.summary.to_mapping() for run in (disturbed, calm))
     assert mapping["decided"] == undisturbed["decided"]
     assert mapping["workloads"] == undisturbed["workloads"]
     assert not (tmp_path / "run" / "resume.zst").exists()
@@ -134,7 +134,7 @@ def test_a_world_of_every_kind_is_saved_and_restored(
     """A service is lost three times, each time shortly after a checkpoint."""
     monkeypatch.setattr("replay.recovery.SHARE", 0)
     with replay_of(seed, tmp_path) as arguments:
-        path = arguments[: max(1, sum(each.endswith(".csv") for each in arguments))]
+        path = arguments[: max(1, sum(argument.endswith(".csv") for argument in arguments))]
         options = ImportOptions(openb_timed=len(path) == 2)
 
         def records() -> Iterator[trace_pb2.Record]:
@@ -307,7 +307,7 @@ def test_a_killed_replay_is_resumed_and_everything_is_as_if_it_was_not(tmp_path:
     assert RunDirectory.open(run).manifest().finished
     sql = "select * from decisions"
     for question in (("query", sql), ("get", "pods")):
-        shown = [reprieve(tmp_path, question[0], *_args(question, each)).stdout for each in RUNS]
+        shown = [reprieve(tmp_path, question[0], *_args(question, run)).stdout for run in RUNS]
         assert shown[0] == shown[1]
     done = reprieve(tmp_path, "resume", "run")
     assert "has its end; there is nothing to resume" in done.stderr
@@ -383,7 +383,7 @@ def test_sigterm_to_the_replay_and_all_services_is_the_signal_and_no_lost_servic
     """As when a container or a unit of systemd ends: the services go first."""
     (tmp_path / "trace.ktr").symlink_to(long_trace)
     process, _ = _begun(tmp_path, "replay", "trace.ktr", "--run", "run", "--spans", "off", "-q")
-    services = [pid for each in children(process.pid) for pid in (*children(each), each)]
+    services = [pid for child in children(process.pid) for pid in (*children(child), child)]
     assert len(services) == 4
     for pid in (*services, process.pid):
         os.kill(pid, signal.SIGTERM)
@@ -454,20 +454,20 @@ def test_a_run_that_was_killed_right_after_its_end_gets_its_report_and_its_check
     reprieve(tmp_path, "replay", "trace.ktr", *options, code=1, reports=True)
     run = tmp_path / "run"
     results = [tmp_path / "junit.xml", tmp_path / "summary.md"]
-    written = [each.read_text("utf-8") for each in results]
-    whole = {each.name: each.read_bytes() for each in run.iterdir()}
+    written = [result.read_text("utf-8") for result in results]
+    whole = {path.name: path.read_bytes() for path in run.iterdir()}
     (run / "report.html").unlink()
     for name in ("resume.zst", "report.html.draft", "run.lock"):
         (run / name).write_bytes(b"left")
     (run / ".tables-x").mkdir()
-    for each in results:
-        each.unlink()
+    for path in results:
+        path.unlink()
     for _ in range(2):
         done = reprieve(tmp_path, "resume", "run", code=1)
         assert "has its end; there is nothing to resume" in done.stderr
         assert "bound" in done.stderr
-        assert [each.read_text("utf-8") for each in results] == written
-        assert {each.name: each.read_bytes() for each in run.iterdir()} == whole
+        assert [result.read_text("utf-8") for result in results] == written
+        assert {path.name: path.read_bytes() for path in run.iterdir()} == whole
     more = ("--assert", "bound == 30", "--junit", "other.xml")
     assert "bound == 0" in reprieve(tmp_path, "resume", "run", *more, code=1).stderr
     assert (tmp_path / "other.xml").read_text("utf-8").count("<testcase") == 2
@@ -524,7 +524,7 @@ def _begun(
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         found = [
-            each for each in (folder / runs).rglob("history.rounds.zst") if each.stat().st_size
+            path for path in (folder / runs).rglob("history.rounds.zst") if path.stat().st_size
         ]
         if found:
             return process, found

@@ -23,17 +23,17 @@ def full_cluster() -> list[Raw]:
     The pods of web have the class frontend (1000), those of report none (0).
     """
     items = [
-        each
-        for each in living_cluster()
-        if each["metadata"]["name"].startswith(("web", "report", "frontend", NODE))
-        and each["kind"] != "PodDisruptionBudget"
+        obj
+        for obj in living_cluster()
+        if obj["metadata"]["name"].startswith(("web", "report", "frontend", NODE))
+        and obj["kind"] != "PodDisruptionBudget"
     ]
-    for each in items:
-        spec = each.get("spec", {})
-        if each["kind"] == "Pod":
+    for item in items:
+        spec = item.get("spec", {})
+        if item["kind"] == "Pod":
             spec["nodeName"] = NODE
-        if each["metadata"]["name"].startswith("report"):
-            pod = spec if each["kind"] == "Pod" else spec["template"]["spec"]
+        if item["metadata"]["name"].startswith("report"):
+            pod = spec if item["kind"] == "Pod" else spec["template"]["spec"]
             pod["containers"][0]["resources"]["requests"]["cpu"] = "250m"
     return items
 
@@ -63,10 +63,10 @@ def images(folder: Path, *options: str) -> list[str]:
     """Return the images of the pods of web that are Running, sorted."""
     shown = reprieve(folder, "get", "pods", "run", "-n", "shop", "-o", "json", *options).stdout
     return sorted(
-        each["spec"]["containers"][0]["image"].rpartition(":")[2]
-        for each in json.loads(shown)["items"]
-        if each["metadata"]["name"].startswith("web")
-        and "deletionTimestamp" not in each["metadata"]
+        item["spec"]["containers"][0]["image"].rpartition(":")[2]
+        for item in json.loads(shown)["items"]
+        if item["metadata"]["name"].startswith("web")
+        and "deletionTimestamp" not in item["metadata"]
     )
 
 
@@ -76,7 +76,7 @@ def progressing(folder: Path, *options: str) -> tuple[str, str]:
         folder, "get", "deployment", "web", "run", "-o", "json", "-n", "shop", *options
     )
     (web,) = [json.loads(shown.stdout)]
-    found = {each["type"]: each for each in web["status"]["conditions"]}
+    found = {condition["type"]: condition for condition in web["status"]["conditions"]}
     assert found["Available"]["status"] == "True"
     return found["Progressing"]["status"], found["Progressing"]["reason"]
 
@@ -116,7 +116,7 @@ def test_a_broken_release_stops_with_most_pods_alive_and_is_named(tmp_path: Path
     assert images(tmp_path) == ["1", "1", "1", "2", "2"]
     assert progressing(tmp_path, "--at", "600s") == ("True", "ReplicaSetUpdated")
     assert progressing(tmp_path, "--at", "601s") == ("False", "ProgressDeadlineExceeded")
-    (note,) = [each["text"] for each in summary["notes"] if each["kind"] == "rollout"]
+    (note,) = [note["text"] for note in summary["notes"] if note["kind"] == "rollout"]
     assert note == (
         "Deployment shop/web is still rolling out at the end: 2 of 4 pods are updated, 3 are of "
         "older templates, 3 are available; its progress deadline was exceeded "
@@ -131,7 +131,7 @@ def test_a_daemon_set_that_is_released_at_the_beginning_rolls_out_node_by_node(
     """One node at a time, whose old pod uses its 30 s; pods are ready once they are bound."""
     items = living_cluster()
     agent = named(items, "DaemonSet", "agent")
-    write_list(tmp_path / "cluster.yaml", [agent, *(each for each in items if each is not agent)])
+    write_list(tmp_path / "cluster.yaml", [agent, *(item for item in items if item is not agent)])
     manifest = {key: agent[key] for key in ("apiVersion", "kind", "spec")}
     manifest["metadata"] = {"name": "agent", "namespace": "kube-system"}
     manifest["spec"]["template"]["spec"]["containers"][0]["image"] = "registry.example/agent:2"
@@ -140,8 +140,8 @@ def test_a_daemon_set_that_is_released_at_the_beginning_rolls_out_node_by_node(
     options = (*release_at_first, "--run", "run", "--spans", "off")
     reprieve(tmp_path, "replay", "cluster.yaml", *options)
     ended = [
-        (each.time_ns - TAKEN_NS) // 10**9
-        for each in RunDirectory.open(tmp_path / "run").decisions()
-        if each.observed.HasField("removed") and each.observed.object.name.startswith("agent-")
+        (entry.time_ns - TAKEN_NS) // 10**9
+        for entry in RunDirectory.open(tmp_path / "run").decisions()
+        if entry.observed.HasField("removed") and entry.observed.object.name.startswith("agent-")
     ]
     assert ended == [30 * number for number in range(1, len(NODES) + 1)]

@@ -167,7 +167,7 @@ def test_a_restored_session_follows_a_random_world(
         assert moved.state() == whole.state()
         outcomes = _outcomes(said)
         world.decided(outcomes)
-        kinds.update(each.WhichOneof("decision") or "" for each in one_by_one(outcomes))
+        kinds.update(outcome.WhichOneof("decision") or "" for outcome in one_by_one(outcomes))
     assert kinds["bind"] > 5
     assert sum(kinds.values()) > 30
 
@@ -197,8 +197,8 @@ def test_a_restored_session_takes_no_other_ones_queue(services: EmbeddedServices
     requests = {"resources": {"requests": {"cpu": "3"}}}
     pod: dict[str, object] = {"containers": [{"name": "c", **requests}]}
     outcomes = [
-        each.tell(_round(1, "Pod", {"name": "p", "uid": "p", "namespace": "d"}, spec=pod))
-        for each in (first, second)
+        caller.tell(_round(1, "Pod", {"name": "p", "uid": "p", "namespace": "d"}, spec=pod))
+        for caller in (first, second)
     ]
     assert outcomes[0] == outcomes[1]
     assert b"n" in outcomes[0]

@@ -75,7 +75,7 @@ def test_each_profile_of_a_file_schedules_its_own_pods(tmp_path: Path) -> None:
         "-q",
     )
     pods = json.loads(reprieve(tmp_path, "get", "pods", "run", "-o", "json").stdout)
-    placed = {each["metadata"]["name"]: each["spec"].get("nodeName", "") for each in pods["items"]}
+    placed = {item["metadata"]["name"]: item["spec"].get("nodeName", "") for item in pods["items"]}
     assert placed == {"spread": "big", "pack": "small", "foreign": ""}
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text(encoding="utf-8"))
     assert manifest["configuration"]["kube_scheduler_configuration"] == PACKED

@@ -30,5 +30,5 @@ def test_each_high_pod_preempts_three_low_ones(
     options = ImportOptions(workload="PreemptionBasic/5Nodes", params=params)
     finished = run(here, open_trace([CONFIG], options=options), tmp_path / "run")
     victims = [bound.victims for bound in bindings(finished).values() if bound.victims]
-    assert [len(each) for each in victims] == [3] * preemptors
-    assert len({name for each in victims for name in each}) == 3 * preemptors
+    assert [len(victim) for victim in victims] == [3] * preemptors
+    assert len({name for victim in victims for name in victim}) == 3 * preemptors

@@ -151,7 +151,7 @@ def test_a_refused_binding_gives_the_pod_back_and_frees_its_room(caller: Caller)
 def test_a_binding_that_goes_through_ends_the_pop(caller: Caller) -> None:
     """Nothing is in flight or assumed once the world has said so."""
     (bound,) = caller.tell(0, add_node("n", "2"), add_pod(pod("a", "2")))
-    assert [each.node_name for each in caller.state().assumed] == ["n"]
+    assert [assumed.node_name for assumed in caller.state().assumed] == ["n"]
     patch = scheduler_pb2.Event()
     patch.patch.pod.uid = "uid-a"
     patch.patch.node_name = "n"
@@ -171,8 +171,14 @@ def preempting(caller: Caller) -> scheduler_pb2.Outcome:
 
 def nominated(state: scheduler_pb2.SchedulerState) -> list[tuple[str, list[str]]]:
     """Return who is nominated where; the scheduler's mirror and its queue must agree."""
-    mirror = [(each.node_name, [pod.uid for pod in each.pods]) for each in state.nominations]
-    queue = [(each.node_name, [pod.uid for pod in each.pods]) for each in state.queue.nominations]
+    mirror = [
+        (nomination.node_name, [pod.uid for pod in nomination.pods])
+        for nomination in state.nominations
+    ]
+    queue = [
+        (nomination.node_name, [pod.uid for pod in nomination.pods])
+        for nomination in state.queue.nominations
+    ]
     assert mirror == queue
     return mirror
 
@@ -222,7 +228,7 @@ def test_a_pod_whose_victim_cannot_be_deleted_is_tried_again_at_once(caller: Cal
     outcome = preempting(caller)
     again = [refused(outcome, scheduler_pb2.REFUSAL_STAGE_DELETE_VICTIM, "low-1")]
     tried = caller.tell(0, answers=again)
-    assert [(each.pop.uid, each.attempts) for each in tried] == [("uid-high", 2)]
+    assert [(outcome.pop.uid, outcome.attempts) for outcome in tried] == [("uid-high", 2)]
 
 
 def test_a_victim_that_cannot_be_deleted_leaves_the_nomination(older: Caller) -> None:
@@ -388,9 +394,9 @@ def test_a_pod_that_the_session_does_not_have_is_judged(caller: Caller) -> None:
 
     assert asked(pod("small", "3")).host == "node-1"
     assert "Insufficient cpu" in asked(pod("large", "4")).fit_error
-    assert [each.pod.metadata.uid for each in caller.state().objects if each.HasField("pod")] == [
-        "uid-bound"
-    ]
+    assert [
+        assumed.pod.metadata.uid for assumed in caller.state().objects if assumed.HasField("pod")
+    ] == ["uid-bound"]
     with pytest.raises(grpc.RpcError) as caught:
         asked(pod("bound", "1"))
     assert field_of(caught.value) == "new_pod.metadata.uid"
@@ -523,10 +529,10 @@ def test_evaluate_pod_answers_every_verdict(caller: Caller) -> None:
     found = answer.evaluation
     assert found.host == "large"
     assert found.fast_path == scheduler_pb2.FAST_PATH_SINGLE_FEASIBLE_NODE
-    refusal = {each.node_name: each.refusal for each in found.nodes}["small"]
+    refusal = {node.node_name: node.refusal for node in found.nodes}["small"]
     assert (refusal.plugin, list(refusal.reasons)) == ("NodeResourcesFit", ["Insufficient cpu"])
     assert answer.entry.sub_queue == queue_pb2.SUB_QUEUE_GATED
-    assert [each.node_name for each in evaluated(caller, "uid-a", top_k=1).evaluation.nodes] == [
+    assert [node.node_name for node in evaluated(caller, "uid-a", top_k=1).evaluation.nodes] == [
         "large"
     ]
     assert evaluated(caller, "uid-a", attempt=2).evaluation.host == "large"

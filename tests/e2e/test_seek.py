@@ -133,7 +133,7 @@ def test_from_a_moment_on_the_replays_share_what_is_before_it(tmp_path: Path) ->
     ]
     assert sum(shared) == len(shared) - 1 > 2
     answers = [json.loads(done.stdout) for done in (whole, cut)]
-    tried = [[(one["at"], one["figures"]) for one in each["tried"]] for each in answers]
+    tried = [[(one["at"], one["figures"]) for one in answer["tried"]] for answer in answers]
     assert tried[0] == tried[1]
 
 

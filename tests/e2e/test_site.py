@@ -52,7 +52,7 @@ class _Page(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         """Keep a tag's address and anchors."""
         values = {name: value for name, value in attrs if value}
-        self.anchors.update(values[each] for each in ("id", "name") if each in values)
+        self.anchors.update(values[name] for name in ("id", "name") if name in values)
         if tag == "a" and "href" in values:
             self.links.append(values["href"])
         elif LOADED.get(tag) in values:
@@ -108,13 +108,15 @@ def test_every_link_of_the_site_leads_to_a_file_and_an_anchor(
 
 def test_no_page_loads_anything_from_elsewhere(site: Path, pages: Mapping[str, _Page]) -> None:
     """Neither a script, a style sheet, a font nor an image; so the site opens from a folder."""
-    addresses = [urljoin(BASE + name, each) for name, page in pages.items() for each in page.loads]
+    addresses = [
+        urljoin(BASE + name, address) for name, page in pages.items() for address in page.loads
+    ]
     for path in [*site.rglob("*.css"), *site.rglob("*.svg"), *site.rglob("*.html")]:
         name = path.relative_to(site).as_posix()
         for found in DRAWN.findall(path.read_text(encoding="utf-8")):
-            addresses.extend(urljoin(BASE + name, each) for each in found if each)
+            addresses.extend(urljoin(BASE + name, address) for address in found if address)
     assert len(addresses) > len(pages)
-    elsewhere = [each for each in addresses if not each.startswith((BASE, "data:", "#"))]
+    elsewhere = [address for address in addresses if not address.startswith((BASE, "data:", "#"))]
     assert elsewhere == []
 
 
@@ -127,7 +129,8 @@ def test_a_page_outside_the_docs_is_in_the_site_and_source_files_are_code(
     text = (site / "golden-vectors.html").read_text(encoding="utf-8")
     assert "conform" in text
     assert not any(
-        urlsplit(each).path.endswith((".py", ".proto", ".binpb")) for _, each in _targets(pages)
+        urlsplit(address).path.endswith((".py", ".proto", ".binpb"))
+        for _, address in _targets(pages)
     )
 
 

@@ -70,7 +70,7 @@ class Small(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         del context
         round_, outcomes = request.round, scheduler_pb2.RoundOutcomes()
         self.answers.extend(round_.answers)
-        self._pending += [each.metadata.uid for each in _pending(round_)]
+        self._pending += [pod.metadata.uid for pod in _pending(round_)]
         for uid in self._pending:
             self._cycle += 1
             outcome = outcomes.outcomes.add(time_ns=round_.time_ns, attempts=1)

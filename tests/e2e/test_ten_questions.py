@@ -133,11 +133,11 @@ def replayed(folder: Path, *arguments: str) -> Answer:
 def test_the_cluster_is_as_its_docstring_says() -> None:
     """12 nodes, 59 pods, of which 54 run; free CPU by node."""
     items = zoned_cluster()
-    pods = [each for each in items if each["kind"] == "Pod"]
+    pods = [item for item in items if item["kind"] == "Pod"]
     free = {
-        each["metadata"]["name"]: _milli(each["status"]["allocatable"]["cpu"])
-        for each in items
-        if each["kind"] == "Node"
+        item["metadata"]["name"]: _milli(item["status"]["allocatable"]["cpu"])
+        for item in items
+        if item["kind"] == "Node"
     }
     running = [pod for pod in pods if pod["status"]["phase"] == "Running"]
     for pod in running:
@@ -170,7 +170,7 @@ def test_a_node_dies(cluster: Path) -> None:
     """
     answer = compared(cluster, "--b", "--fail worker-3")
     ready = answer.log("condition_changed", "worker-3")
-    assert [(seconds, each.condition_changed.status) for seconds, _, each in ready] == [
+    assert [(seconds, entry.condition_changed.status) for seconds, _, entry in ready] == [
         (50, "Unknown")
     ]
     assert [(seconds, _workload(name)) for seconds, name, _ in answer.log("created")] == [
@@ -189,7 +189,7 @@ def test_a_node_dies(cluster: Path) -> None:
     assert placed(pods, "shop", "db") == ["worker-6"]
     assert "worker-3" in placed(pods, "kube-system", "agent")
     assert answer.figure("pending") == 1
-    assert any(each["kind"] == "silent-node" and each["b"] == 4 for each in answer.printed["notes"])
+    assert any(note["kind"] == "silent-node" and note["b"] == 4 for note in answer.printed["notes"])
 
 
 def test_a_pool_goes(cluster: Path) -> None:
@@ -233,11 +233,11 @@ def test_a_class_is_raised(cluster: Path) -> None:
 def _name_on(node: str, app: str) -> str:
     """Return the NAMESPACE/NAME of the pod of an app that ran on a node in the printed cluster."""
     (meta,) = (
-        each["metadata"]
-        for each in zoned_cluster()
-        if each["kind"] == "Pod"
-        and each["metadata"]["labels"].get("app") == app
-        and each["spec"].get("nodeName") == node
+        obj["metadata"]
+        for obj in zoned_cluster()
+        if obj["kind"] == "Pod"
+        and obj["metadata"]["labels"].get("app") == app
+        and obj["spec"].get("nodeName") == node
     )
     return f"{meta['namespace']}/{meta['name']}"
 
@@ -269,14 +269,14 @@ def test_a_budget_that_a_drain_cannot_meet(cluster: Path) -> None:
     budget = "--set pdb.shop/web.minAvailable=6"
     answer = compared(cluster, "--b", budget, "--", "--drain", "worker-2")
     without = Answer({}, RunDirectory.open(cluster / answer.printed["a"]), cluster)
-    ended = [(at, each.node_drain.evicted) for at, _, each in without.log("node_drain")]
+    ended = [(at, entry.node_drain.evicted) for at, _, entry in without.log("node_drain")]
     assert ended == [(0, 0), (30, 5)]
-    steps = [(at, each.node_drain.step) for at, _, each in answer.log("node_drain")]
+    steps = [(at, entry.node_drain.step) for at, _, entry in answer.log("node_drain")]
     assert steps == [(0, "Cordoned"), (0, "Blocked")]
     assert "worker-2" in placed(answer.pods(), "shop", "web")
     assert placed(answer.pods(), "media", "thumbs").count("worker-2") == 0
     assert len(set(answer.times("removed"))) == 2  # debug-shell at 20 s, the four at 30 s
-    (note,) = [each for each in answer.printed["notes"] if "is not drained" in each["text"]]
+    (note,) = [note for note in answer.printed["notes"] if "is not drained" in note["text"]]
     assert "worker-2 is not drained: blocked since 0s" in note["text"]
     assert (note["a"], note["b"]) == (0, 1)
 
@@ -298,8 +298,8 @@ def test_thirty_replicas(cluster: Path) -> None:
     assert "exceeded quota: pods" in refused.refused.message
     assert answer.figure("refused") == 4
     assert {name for _, name in answer.victims()} == {"media/thumbs", "media/legacy"}
-    printed = {each["metadata"]["uid"] for each in zoned_cluster()}
-    first = [name for _, name, each in answer.log("preempted") if each.object.uid in printed]
+    printed = {obj["metadata"]["uid"] for obj in zoned_cluster()}
+    first = [name for _, name, entry in answer.log("preempted") if entry.object.uid in printed]
     assert sorted(first) == sorted(
         [
             *(_name_on(f"worker-{number}", "thumbs") for number in (2, 3, 4, 6)),
@@ -398,7 +398,7 @@ def test_a_leak_without_limits(cluster: Path) -> None:
     answer = replayed(cluster, *leak)
     evicted = answer.log("evicted")
     assert {_workload(name) for _, name, _ in evicted} == {"shop/checkout"}
-    assert [(seconds, each.evicted.node_name) for seconds, _, each in evicted] == [
+    assert [(seconds, entry.evicted.node_name) for seconds, _, entry in evicted] == [
         (1820, f"worker-{number}") for number in (1, 2, 4, 5)
     ]
     assert answer.times("oom_killed") == []
@@ -504,7 +504,7 @@ def test_an_upgrade_node_by_node(cluster: Path) -> None:
     """
     answer = replayed(cluster, "--drain", "pool=general,parallel=1,uncordon-after=5m")
     drained = {
-        step: [at for at, _, each in answer.log("node_drain") if each.node_drain.step == step]
+        step: [at for at, _, entry in answer.log("node_drain") if entry.node_drain.step == step]
         for step in ("Cordoned", "Drained", "Uncordoned")
     }
     assert drained["Cordoned"] == [0, 330, 660, 990, 1320, 1650]
@@ -512,9 +512,9 @@ def test_an_upgrade_node_by_node(cluster: Path) -> None:
     assert drained["Uncordoned"] == [330, 660, 990, 1320, 1650, 2045]
     assert [name for _, name, _ in answer.log("node_drain")][::3][:5] == list(GENERAL[:5])
     (blocked,) = [
-        each.node_drain.message
-        for _, _, each in answer.log("node_drain")
-        if each.node_drain.step == "Blocked"
+        entry.node_drain.message
+        for _, _, entry in answer.log("node_drain")
+        if entry.node_drain.step == "Blocked"
     ]
     assert "budget shop/db refuses shop/db-" in blocked
     assert answer.bound("shop/db-0")[0] == (720, "worker-6")
@@ -526,9 +526,11 @@ def test_an_upgrade_node_by_node(cluster: Path) -> None:
         assert "" not in nodes
     stayed = {pod["metadata"]["name"] for pod in pods}
     assert {"haproxy-worker-1", *(f"agent-{name}" for name in GENERAL)} <= stayed
-    verdicts = {each["name"]: each for each in answer.printed["workloads"]}
+    verdicts = {workload["name"]: workload for workload in answer.printed["workloads"]}
     assert (verdicts["db"]["least_ready"], verdicts["kafka"]["least_ready"]) == (1, 2)
-    assert [each["below_budget"]["times"] for each in verdicts.values()] == [0] * len(verdicts)
+    assert [verdict["below_budget"]["times"] for verdict in verdicts.values()] == [0] * len(
+        verdicts
+    )
     assert answer.printed["unavailable"] == 0
 
 

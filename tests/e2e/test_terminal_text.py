@@ -30,9 +30,9 @@ def _evil(value: Any, key: str = "") -> Any:
         case dict() if key in {"labels", "matchLabels", "annotations"}:
             return {f"{name}{EVIL}": f"{text}{EVIL}" for name, text in value.items()}
         case dict():
-            return {name: _evil(each, name) for name, each in value.items()}
+            return {name: _evil(item, name) for name, item in value.items()}
         case list():
-            return [_evil(each, key) for each in value]
+            return [_evil(item, key) for item in value]
         case str() if key in _TEXTS and value not in _KINDS:
             return value + EVIL
         case _:
@@ -59,13 +59,13 @@ def _trace(folder: Path, source: str, *, at_ns: int) -> Path:
     }
     first, rest = records[:2], records[2:]
     more = {"atNs": first[1]["atNs"], "create": {"node": tainted}}
-    early = [each for each in rest if int(each["atNs"]) <= at_ns]
+    early = [line for line in rest if int(line["atNs"]) <= at_ns]
     late = rest[len(early) :]
     pod = {"atNs": str(at_ns), "podCreate": {"pod": _refused_pod("misfit")}}
     written = [*first, more, *early, pod, *late]
     path = folder / source
-    lines = [_evil({**each, "sequence": str(n)}) for n, each in enumerate(written, 1)]
-    path.write_text("".join(f"{json.dumps(each)}\n" for each in lines), "utf-8")
+    lines = [_evil({**line, "sequence": str(n)}) for n, line in enumerate(written, 1)]
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines), "utf-8")
     return path
 
 
@@ -127,7 +127,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 )
 def test_no_command_prints_a_traces_control_characters(folder: Path, arguments: str) -> None:
     """Names, messages, labels, taints, sources and kinds; newlines within them are escaped too."""
-    done = reprieve(folder, *(each.replace(":", " ") for each in arguments.split()), COLUMNS="900")
+    done = reprieve(
+        folder, *(argument.replace(":", " ") for argument in arguments.split()), COLUMNS="900"
+    )
     assert _ESCAPED in _compact(_assert_clean(done))
 
 
@@ -140,7 +142,7 @@ def test_output_for_programs_has_control_characters_as_its_own_escapes(
     folder: Path, arguments: str, output: str
 ) -> None:
     """A program reads the very names, and a terminal shows no line in reverse."""
-    words = (each.replace(":", " ") for each in arguments.split())
+    words = (argument.replace(":", " ") for argument in arguments.split())
     done = reprieve(folder, *words, "-o", output)
     _assert_clean(done)
     read = json.loads(done.stdout) if output == "json" else yaml.safe_load(done.stdout)

@@ -285,7 +285,7 @@ def test_tokens_say_who_may_drive_and_who_may_look(files: Files) -> None:
         token.write_text(NEW_TOKEN, encoding="ascii")
         caller.delete(session)
         seen = log_of(process) + denied[0] + revoked[0]
-    assert not [each for each in (TOKEN, OTHER_TOKEN, NEW_TOKEN) if each in seen]
+    assert not [token for token in (TOKEN, OTHER_TOKEN, NEW_TOKEN) if token in seen]
 
 
 def test_a_scheduler_uses_its_access_file_for_its_queue_too(files: Files, tmp_path: Path) -> None:
@@ -314,15 +314,16 @@ def test_renewed_files_are_used_without_a_restart(tmp_path: Path) -> None:
     (tmp_path / "new").mkdir()
     (tmp_path / "used").mkdir()
     old, new = Files(tmp_path / "old"), Files(tmp_path / "new")
-    before, after = (each.issue("both", "127.0.0.1", into="tls") for each in (old, new))
+    before, after = (authority.issue("both", "127.0.0.1", into="tls") for authority in (old, new))
     used = tmp_path / "used"
 
-    def use(each: Files) -> None:
-        for path in each.folder.iterdir():
+    def use(files: Files) -> None:
+        for path in files.folder.iterdir():
             path.rename(used / path.name)
 
     copies = {
-        each: [path.read_bytes() for path in sorted(each.folder.iterdir())] for each in (old, new)
+        authority: [path.read_bytes() for path in sorted(authority.folder.iterdir())]
+        for authority in (old, new)
     }
     use(old)
     tls = ClientTls(authority=used / "ca.crt", certificate=used / "tls.crt", key=used / "tls.key")

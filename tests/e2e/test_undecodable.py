@@ -50,7 +50,7 @@ def sent(address: str, path: str, method: Any, data: bytes) -> grpc.RpcError:
 
 
 @pytest.mark.parametrize(
-    ("name", "full_name", "method"), METHODS, ids=lambda each: getattr(each, "name", "")
+    ("name", "full_name", "method"), METHODS, ids=lambda param: getattr(param, "name", "")
 )
 def test_bytes_that_are_no_message_are_an_invalid_argument(
     services: EmbeddedServices, name: str, full_name: str, method: Any
@@ -70,7 +70,7 @@ def test_a_message_that_is_too_large_is_refused_with_the_limits_name(
 ) -> None:
     """By the service, whose refusal has details; not by the library."""
     [(_, full_name, found)] = [
-        each for each in METHODS if each[0] == "queue" and each[2].name == method
+        case for case in METHODS if case[0] == "queue" and case[2].name == method
     ]
     data = b"\x00" * (ACCEPTED_BYTES_MAX + 1)
     error = sent(services.addresses["queue"], f"/{full_name}/{method}", found, data)
@@ -217,7 +217,7 @@ def test_a_bound_pod_that_changes_before_it_is_confirmed_is_not_bound_twice(
     (bound,) = caller.tell(0, add_node("n", "4"), add_pod(pod("p", "1")))
     assert bound.bind.node_name == "n"
     outcomes = caller.tell(1, changed, answers=[scheduler_pb2.Answer(pop=bound.pop)])
-    assert [each.failure.message for each in outcomes] == [
+    assert [outcome.failure.message for outcome in outcomes] == [
         "pod uid-p is in the cache, so can't be assumed"
     ]
     caller.channel.close()

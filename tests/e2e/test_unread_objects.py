@@ -67,8 +67,8 @@ def test_pods_that_arrive_alone_need_no_queue_request(services: EmbeddedServices
     """Until one of them finds no node; everything sent to the queue by then stands in its state."""
     node = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     answers = asyncio.run(_alone(services.addresses["queue"], node))
-    assert [bool(each.queue_exchanges) for each in answers] == [False] * 4 + [True] * 2
-    assert [len(each.outcomes) for each in answers[:5]] == [0, 1, 1, 1, 1]
+    assert [bool(answer.queue_exchanges) for answer in answers] == [False] * 4 + [True] * 2
+    assert [len(answer.outcomes) for answer in answers[:5]] == [0, 1, 1, 1, 1]
 
 
 async def _alone(address: str, amounts: dict[str, str]) -> list[scheduler_pb2.RoundOutcomes]:
@@ -81,9 +81,9 @@ async def _alone(address: str, amounts: dict[str, str]) -> list[scheduler_pb2.Ro
         container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
         meta = {"namespace": "d", "name": f"p{number}", "uid": f"p{number}"}
         rounds.append(_round(number, "Pod", meta, spec={"containers": [container]}))
-    answers = [await told(session, each) for each in rounds]
+    answers = [await told(session, round_) for round_ in rounds]
     state = await queue.state()
-    assert {each.pod.uid for each in state.entries} == {f"p{number}" for number in range(1, 6)}
+    assert {entry.pod.uid for entry in state.entries} == {f"p{number}" for number in range(1, 6)}
     await queue.close()
     await link.close()
     return answers

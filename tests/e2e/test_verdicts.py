@@ -116,13 +116,17 @@ def _ready(run_: RunDirectory) -> dict[str, tuple[int, int]]:
 def _agree(finished: FinishedReplay) -> int:
     """Check a run's verdicts; return the number of workloads that were not whole."""
     facts = read_facts(finished.run)
-    verdicts = [each.verdict for each in facts.workloads.values()]
+    verdicts = [workload.verdict for workload in facts.workloads.values()]
     kubectl = _ready(finished.run)
-    shown = {each.key: (each.desired, each.ready) for each in verdicts if each.key in kubectl}
+    shown = {
+        verdict.key: (verdict.desired, verdict.ready)
+        for verdict in verdicts
+        if verdict.key in kubectl
+    }
     assert shown == kubectl
-    live = [each for each in verdicts if not each.was_whole]
+    live = [verdict for verdict in verdicts if not verdict.was_whole]
     assert list(finished.summary.workloads) == live
-    assert finished.summary.unavailable == sum(each.unavailable for each in verdicts)
+    assert finished.summary.unavailable == sum(verdict.unavailable for verdict in verdicts)
     pending = sum(pod.pending for pod in facts.pods.values())
     assert finished.summary.unbound.pods == pending
     return len(live)

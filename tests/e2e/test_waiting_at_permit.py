@@ -165,7 +165,9 @@ def test_a_session_restored_while_pods_wait_decides_the_same(
 ) -> None:
     """Restored before each round; the time-outs go on, and the plugin finds its pods."""
     records = (*GROUP_COMES[: 2 + is_complete], at(5, create_pod(pod("filler", "3Gi"))))
-    _, rounds = played(grouped, tmp_path / "run", *sorted(records, key=lambda each: each.time_ns))
+    _, rounds = played(
+        grouped, tmp_path / "run", *sorted(records, key=lambda round_: round_.time_ns)
+    )
     config = scheduler_pb2.SchedulerConfig(
         rules="v1.34", kube_scheduler_configuration=CONFIGURATION
     )

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture
 def elsewhere(services: EmbeddedServices) -> str:
     """Return options for a replay by the running services, without spans."""
-    scheduler, eviction = (services.addresses[each] for each in ("scheduler", "eviction"))
+    scheduler, eviction = (services.addresses[name] for name in ("scheduler", "eviction"))
     return f"--spans off --scheduler {scheduler} --eviction {eviction}"
 
 

@@ -25,7 +25,7 @@ _SECONDS = 300
 
 def needs(*tools: str) -> None:
     """Skip where a tool is not installed; CI forbids skips."""
-    missing = [each for each in tools if shutil.which(each) is None]
+    missing = [tool for tool in tools if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"needs {', '.join(missing)}")
 

@@ -33,7 +33,7 @@ def test_python_is_imported(generated: Path) -> None:
     """Every module, by a Python that has nothing else of Reprieve's."""
     folder = generated / "gen" / "python"
     files = sorted(folder.rglob("*_pb2.py"))
-    names = [".".join(each.relative_to(folder).with_suffix("").parts) for each in files]
+    names = [".".join(path.relative_to(folder).with_suffix("").parts) for path in files]
     assert "reprieve.scheduler.v1beta1.scheduler_service_pb2" in names
     program = f"import {', '.join(names)}; print(reprieve.__path__)"
     done = run([sys.executable, "-P", "-c", program], folder=folder, env={"PYTHONPATH": "."})
@@ -45,7 +45,7 @@ def test_java_compiles(generated: Path, tmp_path: Path) -> None:
     needs("javac")
     if not JAVA_RUNTIME.exists():
         pytest.skip("needs libprotobuf-java")
-    sources = [str(each) for each in (generated / "gen" / "java").rglob("*.java")]
+    sources = [str(path) for path in (generated / "gen" / "java").rglob("*.java")]
     (tmp_path / "sources").write_text("\n".join(sources), encoding="utf-8")
     options = ["-nowarn", "-proc:none", "-cp", str(JAVA_RUNTIME), "-d", str(tmp_path / "classes")]
     run(["javac", *options, f"@{tmp_path / 'sources'}"], folder=tmp_path)

@@ -39,9 +39,9 @@ class Observed:
     def named(self, name: str, key: str = "", value: str = "") -> Span:
         """Return the one span with a name and, if set, an attribute."""
         (found,) = (
-            each
-            for each in self.receiver.spans()
-            if each.name == name and each.attributes.get(key, "") == value
+            span
+            for span in self.receiver.spans()
+            if span.name == name and span.attributes.get(key, "") == value
         )
         return found
 
@@ -92,7 +92,7 @@ def start(stack: ExitStack, service: str, variables: dict[str, str], *options: s
 def plain(value: dict[str, Any]) -> Any:
     """Return an attribute's value in a file of spans, as the receiver shows it."""
     ((kind, held),) = value.items()
-    return [plain(each) for each in held["values"]] if kind == "arrayValue" else held
+    return [plain(value) for value in held["values"]] if kind == "arrayValue" else held
 
 
 def as_written(span: dict[str, Any]) -> Span:
@@ -105,8 +105,10 @@ def as_written(span: dict[str, Any]) -> Span:
         trace_id=span["traceId"],
         span_id=span["spanId"],
         parent_id=span.get("parentSpanId", ""),
-        attributes={each["key"]: plain(each["value"]) for each in span["attributes"]},
-        links=tuple((each["traceId"], each["spanId"]) for each in span.get("links", ())),
+        attributes={
+            attribute["key"]: plain(attribute["value"]) for attribute in span["attributes"]
+        },
+        links=tuple((link["traceId"], link["spanId"]) for link in span.get("links", ())),
         status=span.get("status", {}),
         start_ns=int(span["startTimeUnixNano"]),
         end_ns=int(span["endTimeUnixNano"]),
@@ -120,26 +122,26 @@ def of_pods(spans: Iterable[Span]) -> list[tuple[object, ...]]:
     run's own trace. Numbers are texts, as they arrive over gRPC.
     """
     every = list(spans)
-    (run,) = (each.trace_id for each in every if each.name == "replay")
+    (run,) = (span.trace_id for span in every if span.name == "replay")
     return sorted(
         (
-            *(each.trace_id, each.span_id, each.parent_id, each.name, each.kind),
-            *(each.start_ns, each.end_ns, each.status.get("message") or ""),
-            [(trace, span) if trace != run else trace for trace, span in each.links],
+            *(sent.trace_id, sent.span_id, sent.parent_id, sent.name, sent.kind),
+            *(sent.start_ns, sent.end_ns, sent.status.get("message") or ""),
+            [(trace, span) if trace != run else trace for trace, span in sent.links],
             [
                 (key, value if isinstance(value, list) else str(value))
-                for key, value in sorted(each.attributes.items())
+                for key, value in sorted(sent.attributes.items())
                 if "wall_ns" not in key
             ],
         )
-        for each in every
-        if each.trace_id != run
+        for sent in every
+        if sent.trace_id != run
     )
 
 
 def test_every_span_arrives_as_the_runs_own_file_has_it(observed: Observed) -> None:
     """With ids, parent, links, attributes and times; and the summary counts them."""
-    arrived = [each for each in observed.receiver.spans() if each.service == "reprieve"]
+    arrived = [span for span in observed.receiver.spans() if span.service == "reprieve"]
     written = [
         as_written(span)
         for line in observed.written.spans()
@@ -156,14 +158,14 @@ def test_a_search_for_the_preemptor_finds_one_trace_that_ends_with_its_victim(
 ) -> None:
     """Its waits with their reasons, its victims with their ends, and its binding."""
     pod = observed.named("Pod", "k8s.pod.name", "nginx-a")
-    trace = [each for each in observed.receiver.spans() if each.trace_id == pod.trace_id]
-    by_id = {each.span_id: each for each in trace}
+    trace = [span for span in observed.receiver.spans() if span.trace_id == pod.trace_id]
+    by_id = {record.span_id: record for record in trace}
     assert pod.parent_id == ""
-    assert {each.parent_id for each in trace} - {""} <= set(by_id)
+    assert {record.parent_id for record in trace} - {""} <= set(by_id)
     steps = [
-        (each.name, *((at - pod.start_ns) / SECOND_NS for at in (each.start_ns, each.end_ns)))
-        for each in trace
-        if each.span_id != pod.span_id
+        (record.name, *((at - pod.start_ns) / SECOND_NS for at in (record.start_ns, record.end_ns)))
+        for record in trace
+        if record.span_id != pod.span_id
     ]
     assert sorted(steps, key=lambda step: step[1:]) == [
         ("queue.wait", 0, 0),
@@ -191,20 +193,20 @@ def test_the_services_spans_are_requests_within_the_runs_trace(observed: Observe
     """Of the kind, with the status and from the instance that the specification asks for."""
     run = observed.named("replay")
     spans = observed.receiver.spans()
-    assert {each.kind for each in spans if each.service == "reprieve"} == {"SPAN_KIND_INTERNAL"}
-    of_services = [each for each in spans if each.service != "reprieve"]
-    assert {each.service for each in of_services} == {f"reprieve-{each}" for each in SERVICES}
-    known = {each.span_id for each in spans if each.trace_id == run.trace_id}
-    for each in of_services:
-        assert (each.trace_id, each.kind) == (run.trace_id, SERVER)
-        assert each.parent_id in known
-        assert int(each.attributes["rpc.grpc.status_code"]) == 0
-        assert each.start_ns < each.end_ns
-    resources = {each.service: each.resource for each in spans}
-    instances = {each["service.instance.id"] for each in resources.values()}
+    assert {span.kind for span in spans if span.service == "reprieve"} == {"SPAN_KIND_INTERNAL"}
+    of_services = [span for span in spans if span.service != "reprieve"]
+    assert {span.service for span in of_services} == {f"reprieve-{service}" for service in SERVICES}
+    known = {span.span_id for span in spans if span.trace_id == run.trace_id}
+    for sent in of_services:
+        assert (sent.trace_id, sent.kind) == (run.trace_id, SERVER)
+        assert sent.parent_id in known
+        assert int(sent.attributes["rpc.grpc.status_code"]) == 0
+        assert sent.start_ns < sent.end_ns
+    resources = {span.service: span.resource for span in spans}
+    instances = {resource["service.instance.id"] for resource in resources.values()}
     assert len(instances) == len(resources) == 4
-    versions = {each["service.version"] for each in resources.values()}
-    assert versions == {each.scope["version"] for each in spans}
+    versions = {resource["service.version"] for resource in resources.values()}
+    assert versions == {span.scope["version"] for span in spans}
 
 
 def test_the_documented_metrics_arrive(observed: Observed) -> None:
@@ -228,13 +230,13 @@ def test_the_documented_metrics_arrive(observed: Observed) -> None:
 
 def test_log_records_have_the_ids_of_their_requests_spans(observed: Observed) -> None:
     """A session's end is logged within the request that asks for it."""
-    spans = {(each.trace_id, each.span_id): each for each in observed.receiver.spans()}
+    spans = {(span.trace_id, span.span_id): span for span in observed.receiver.spans()}
     for service in SERVICES:
-        records = [each for name, each in observed.receiver.logs() if name == f"reprieve-{service}"]
-        bodies = [each["body"].partition("' ")[2] for each in records]
+        records = [log for name, log in observed.receiver.logs() if name == f"reprieve-{service}"]
+        bodies = [record["body"].partition("' ")[2] for record in records]
         assert bodies == ["created; 1 in all", "was deleted; 0 remain"] * 2
         last = records[-1]
         assert spans[last["traceId"], last["spanId"]].service == f"reprieve-{service}"
         assert (last["severityText"], last["severityNumber"]) in (("INFO", 9), ("INFO", "INFO"))
-        times = [int(each["timeUnixNano"]) for each in records]
+        times = [int(record["timeUnixNano"]) for record in records]
         assert all(before < after for before, after in pairwise(times))

@@ -68,7 +68,7 @@ class Receiver:
                 span_id=span["spanId"],
                 parent_id=span.get("parentSpanId") or "",
                 attributes=span["attributes"],
-                links=tuple((each["traceId"], each["spanId"]) for each in span.get("links", ())),
+                links=tuple((link["traceId"], link["spanId"]) for link in span.get("links", ())),
                 status=span.get("status") or {},
                 start_ns=int(span["startTimeUnixNano"]),
                 end_ns=int(span["endTimeUnixNano"]),

@@ -45,9 +45,9 @@ def _json_object(path: Path, share: int) -> None:
     _mappings(path, _DEFAULT.object_bytes // share, "{},\n")
 
 
-def _mappings(path: Path, size: int, each: str) -> None:
-    count = (size - len(_OBJECT) - 10) // len(each)
-    path.write_text(f"{_OBJECT}[{each * (count - 1)}{{}}]}}}}\n")
+def _mappings(path: Path, size: int, mapping: str) -> None:
+    count = (size - len(_OBJECT) - 10) // len(mapping)
+    path.write_text(f"{_OBJECT}[{mapping * (count - 1)}{{}}]}}}}\n")
 
 
 def _yaml_object(path: Path, share: int) -> None:

@@ -260,7 +260,7 @@ class Crashed:
         for operation in self._recording.operations:
             operation(disk)
         path = self.run.path
-        there = {each.name: each.read_bytes() for each in path.iterdir() if each.is_file()}
+        there = {file.name: file.read_bytes() for file in path.iterdir() if file.is_file()}
         return there == {name: disk.inodes[inode].content for name, inode in disk.names.items()}
 
     def folders(self) -> Iterator[tuple[int, Files]]:
@@ -327,7 +327,7 @@ class Crashed:
                 return f"BAD: the checkpoint counts on what the disk has not: {notices}"
         run = RunDirectory.open(path)
         faults = [
-            f"{each.path} is {each.verdict}" for each in verify(run) if each.verdict in FAULTS
+            f"{issue.path} is {issue.verdict}" for issue in verify(run) if issue.verdict in FAULTS
         ]
         if faults:
             return f"BAD: {found}: {faults}"

@@ -91,8 +91,8 @@ class Connection:
 
     def reset(self) -> None:
         """Break the connection at both ends."""
-        for each in self.writers:
-            each.transport.abort()
+        for writer in self.writers:
+            writer.transport.abort()
 
 
 @dataclass
@@ -114,8 +114,8 @@ class Proxy:
 
     def cut(self) -> None:
         """Reset all connections."""
-        for each in tuple(self.connections):
-            each.reset()
+        for connection in tuple(self.connections):
+            connection.reset()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self.refuses:
@@ -215,19 +215,19 @@ class Rig:
             await asyncio.sleep(for_s)
             proxy.refuses = False
             return f"{name} refuses connections for {for_s:g} s"
-        for each in made:
-            each.disturb(kind, way, chance)
+        for connection in made:
+            connection.disturb(kind, way, chance)
         if kind in {"held", "delayed"}:
             await asyncio.sleep(for_s)
-            for each in made:
-                each.go_on()
+            for connection in made:
+                connection.go_on()
         return f"{name} {way}: {kind}, {len(made)} connections"
 
     def mend(self) -> None:
         """Undo what is left of disturbances."""
-        for each in self.proxies.values():
-            each.refuses = each.swallows = False
-            each.cut()
+        for proxy in self.proxies.values():
+            proxy.refuses = proxy.swallows = False
+            proxy.cut()
 
 
 @contextlib.asynccontextmanager

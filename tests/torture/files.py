@@ -232,8 +232,8 @@ def torture(
         _Reader(numbers[start::workers], found) for start in range(min(workers, len(numbers)))
     ]
     while readers:
-        ready = wait([each.pipe for each in readers])
-        readers = [each for each in readers if each.pipe not in ready or each.receive()]
+        ready = wait([result.pipe for result in readers])
+        readers = [result for result in readers if result.pipe not in ready or result.receive()]
         if (total := found.counts.total()) >= shown + 1000:
             shown = total
             show(f"{total:,} files, {total / (time.monotonic() - began_s):.0f}/s")
@@ -249,7 +249,9 @@ def main(count: int, seed: int, workers: int) -> None:
     began_s = time.monotonic()
     found = torture(range(seed, seed + count), workers, click.echo)
     for sample in sorted({sample for sample, _ in found.counts}):
-        counts = [f"{found.counts[sample, each]:,} {each}" for each in (_READ, _REFUSED, "failed")]
+        counts = [
+            f"{found.counts[sample, result]:,} {result}" for result in (_READ, _REFUSED, "failed")
+        ]
         click.echo(f"{sample}: {', '.join(counts)}")
     for number, failure in sorted(found.failures.items()):
         click.echo(

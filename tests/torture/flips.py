@@ -80,7 +80,7 @@ class Damaged:
         """Return the name of a file with a flipped bit, and the copy of the folder that has it."""
         copy = Path(tempfile.mkdtemp(dir=self._folder)) / of.name
         shutil.copytree(of, copy)
-        path = chance.choice(sorted(each for each in copy.iterdir() if each.stat().st_size))
+        path = chance.choice(sorted(path for path in copy.iterdir() if path.stat().st_size))
         content = bytearray(path.read_bytes())
         content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
         path.write_bytes(content)
@@ -95,7 +95,7 @@ class Damaged:
         except ReplayError:
             return "refused"
         run = RunDirectory.open(path)
-        faults = [each.path for each in verify(run) if each.verdict in FAULTS]
+        faults = [issue.path for issue in verify(run) if issue.verdict in FAULTS]
         if faults:
             return f"BAD: the resumed run has faults: {faults}"
         if (path / DECISIONS).read_bytes() != self._log or list(run.rounds()) != self._history:
@@ -106,7 +106,7 @@ class Damaged:
         """Return what became of the finished run; beginning with "BAD" for silent damage."""
         try:
             run = RunDirectory.open(path)
-            faults = [each.path for each in verify(run) if each.verdict in FAULTS]
+            faults = [issue.path for issue in verify(run) if issue.verdict in FAULTS]
         except ReplayError:
             faults = ["manifest.json"]
         if not faults and not self._is_equal(name, path):

@@ -151,15 +151,17 @@ def attempts(seeds: Sequence[int]) -> Iterator[tuple[int, list[str], int]]:
 def main(count: int, seed: int, kind: str | None) -> None:
     """Fork runs and compare; fail where a fork is not its twin."""
     began_s, counts, failed = time.monotonic(), Counter[str](), 0
-    seeds = [each for each in range(seed, seed + count) if kind in {None, kind_of(each)}]
-    for each, problems, shared in attempts(seeds):
+    seeds = [number for number in range(seed, seed + count) if kind in {None, kind_of(number)}]
+    for attempt, problems, shared in attempts(seeds):
         counts.update({"forks": FORKS, "shared": shared})
-        click.echo(f"{each} {kind_of(each)}: {shared} of {FORKS} shared, {len(problems)} problems")
+        click.echo(
+            f"{attempt} {kind_of(attempt)}: {shared} of {FORKS} shared, {len(problems)} problems"
+        )
         for problem in problems:
             click.echo(problem)
         if problems:
             failed += 1
-            click.echo(f"repeat it: python -m tests.torture.forks --count 1 --seed {each}")
+            click.echo(f"repeat it: python -m tests.torture.forks --count 1 --seed {attempt}")
     took_s = time.monotonic() - began_s
     click.echo(f"{counts['forks']} forks, {counts['shared']} shared something; {took_s:.0f} s")
     sys.exit(1 if failed else 0)

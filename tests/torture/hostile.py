@@ -71,7 +71,7 @@ class Hostile:
         self._channel = grpc.insecure_channel(
             address, options=[("grpc.max_receive_message_length", -1)]
         )
-        self._methods = {each.path: each for each in methods_of(service)}
+        self._methods = {method.path: method for method in methods_of(service)}
         self._random = random
         self._behaves = BEHAVIOURS[behaves]
         self._left = at
@@ -202,7 +202,7 @@ def _huge(_act: Act) -> Iterator[bytes]:
 
 
 def _fails(act: Act) -> Iterator[bytes]:
-    codes = [each for each in grpc.StatusCode if each is not grpc.StatusCode.OK]
+    codes = [code for code in grpc.StatusCode if code is not grpc.StatusCode.OK]
     act.context.abort(act.random.choice(codes), act.random.choice(("", _NASTY)))
     yield from ()
 
@@ -214,8 +214,8 @@ def _slow(act: Act) -> Iterator[bytes]:
 
 
 BEHAVIOURS: dict[str, Callable[[Act], Iterator[bytes]]] = {
-    each.__name__.removeprefix("_"): each
-    for each in (
+    attack.__name__.removeprefix("_"): attack
+    for attack in (
         *(_silent, _ends, _twice, _endless, _empty, _garbage, _torn, _mutated, _foreign),
         *(_numbered, _huge, _fails, _slow),
     )
@@ -321,9 +321,9 @@ def main(count: int, seed: int, number: int | None) -> None:
     """Attack replays until one does not end as it must."""
     failures: list[str] = []
     ended: Counter[str] = Counter()
-    for each in range(count) if number is None else (number,):
+    for round_number in range(count) if number is None else (number,):
         try:
-            ended += attacks(range(each, each + 1), seed)
+            ended += attacks(range(round_number, round_number + 1), seed)
         except FoundError as error:
             failures.append(str(error))
             click.echo(error, err=True)

@@ -91,7 +91,7 @@ def replay_of(seed: int, folder: Path) -> Iterator[list[str]]:
             path.write_text(_HEAD % server.url, encoding="utf-8")
             yield [*arguments, "--scheduler-config", str(path)]
         return
-    own = {each for each in arguments if each.startswith("--")}
+    own = {argument for argument in arguments if argument.startswith("--")}
     clash = own & {*options} or ("--no-eviction" in options and "--usage" in own)
     yield [*arguments, *([] if clash else options)]
 
@@ -158,7 +158,7 @@ def _recorded(chance: random.Random, folder: Path) -> list[str]:
 
 def _manifests(chance: random.Random, folder: Path) -> list[str]:
     """Return a cluster with every controller, whose CronJobs run for hours."""
-    text = "".join(_NODE.format(each, each % 3) for each in range(chance.choice((5, 15))))
+    text = "".join(_NODE.format(number, number % 3) for number in range(chance.choice((5, 15))))
     for name, value in (("high", 1000), ("low", 10)):
         text += (
             f"\napiVersion: scheduling.k8s.io/v1\nkind: PriorityClass\nmetadata: {{name: {name}}}\n"
@@ -193,17 +193,17 @@ def _what_if(chance: random.Random, folder: Path) -> list[str]:
 def _openb(chance: random.Random, folder: Path) -> list[str]:
     """Return tables of OpenB, with GPUs, in their own times."""
     nodes = "sn,cpu_milli,memory_mib,gpu,model\n" + "".join(
-        f"n{each},32000,131072,{4 * (each % 2)},{'P100' if each % 2 else ''}\n"
-        for each in range(30)
+        f"n{number},32000,131072,{4 * (number % 2)},{'P100' if number % 2 else ''}\n"
+        for number in range(30)
     )
     pods = (
         "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,"
         "deletion_time,scheduled_time\n"
     )
-    for each in range(700):
-        at, gpus = 2 * each, chance.choice((0, 0, 1))
+    for index in range(700):
+        at, gpus = 2 * index, chance.choice((0, 0, 1))
         pods += (
-            f"p{each:04},{chance.choice((2000, 8000))},{chance.choice((4096, 16384))},{gpus},"
+            f"p{index:04},{chance.choice((2000, 8000))},{chance.choice((4096, 16384))},{gpus},"
             f"{1000 * gpus},,{chance.choice(('LS', 'BE', 'Burstable'))},Running,{at},"
             f"{at + chance.randrange(60, 400)},{at}\n"
         )
@@ -301,10 +301,10 @@ KINDS = len(_KINDS)
 
 def _not_threes(args: Json) -> Json:
     """Refuse the nodes whose names end in 3."""
-    refused = [each for each in args["NodeNames"] if each.endswith("3")]
-    kept = [each for each in args["NodeNames"] if not each.endswith("3")]
+    refused = [name for name in args["NodeNames"] if name.endswith("3")]
+    kept = [name for name in args["NodeNames"] if not name.endswith("3")]
     return {"NodeNames": kept, "FailedNodes": dict.fromkeys(refused, "refused here")}
 
 
 def _by_name(args: Json) -> Json:
-    return [{"Host": each, "Score": int(each[-1]) % 10} for each in args["NodeNames"]]
+    return [{"Host": name, "Score": int(name[-1]) % 10} for name in args["NodeNames"]]

@@ -111,9 +111,9 @@ class Elsewhere:
         """Stop the services."""
         self._ended.set()
         self._keeper.join()
-        for each in self._processes.values():
-            each.kill()
-            each.wait()
+        for process in self._processes.values():
+            process.kill()
+            process.wait()
 
     @property
     def options(self) -> list[str]:
@@ -126,7 +126,7 @@ class Elsewhere:
 
     def pids(self) -> list[int]:
         """Return the processes of the services that run."""
-        return [each.pid for each in self._processes.values() if each.poll() is None]
+        return [process.pid for process in self._processes.values() if process.poll() is None]
 
     def _started(self, name: str) -> subprocess.Popen[bytes]:
         address, own = self.addresses[name], self._of.get(name, [])
@@ -160,9 +160,9 @@ class _Running:
     def processes(self) -> tuple[list[int], list[int]]:
         """Return the starters and the services of the replay, and remember them."""
         starters = children(self.process.pid)
-        services = [each for starter in starters for each in children(starter)]
-        for each in (*starters, *services):
-            self.seen.setdefault(each, _began(each))
+        services = [pid for starter in starters for pid in children(starter)]
+        for process_id in (*starters, *services):
+            self.seen.setdefault(process_id, _began(process_id))
         return starters, services + (self.elsewhere.pids() if self.elsewhere else [])
 
     def left(self) -> list[int]:
@@ -233,7 +233,7 @@ def disturbed(
     deadline = time.monotonic() + _LEFT_S
     while running.left() and time.monotonic() < deadline:
         time.sleep(0.1)
-    found.problems += [f"process {each} is left" for each in running.left()]
+    found.problems += [f"process {pid} is left" for pid in running.left()]
     return found
 
 
@@ -335,9 +335,9 @@ def _start(arguments: Sequence[str], log: IO[str]) -> subprocess.Popen[bytes]:
 
 
 def _signal(pids: Sequence[int], number: int) -> None:
-    for each in pids:
+    for pid in pids:
         try:
-            os.kill(each, number)
+            os.kill(pid, number)
         except ProcessLookupError:
             continue
 
@@ -345,10 +345,10 @@ def _signal(pids: Sequence[int], number: int) -> None:
 def children(pid: int) -> list[int]:
     """Return the child processes of a process, of all its threads; none of one that has ended."""
     texts = []
-    for each in Path("/proc").glob(f"{pid}/task/*/children"):
+    for path in Path("/proc").glob(f"{pid}/task/*/children"):
         with contextlib.suppress(OSError):
-            texts.append(each.read_text(encoding="ascii"))
-    return [int(each) for each in " ".join(texts).split()]
+            texts.append(path.read_text(encoding="ascii"))
+    return [int(pid) for pid in " ".join(texts).split()]
 
 
 def _began(pid: int) -> str:
@@ -409,7 +409,7 @@ def main(count: int, seed: int, kind: str) -> None:
     kills, missed, failures = Counter[str](), 0, 0
     began = time.monotonic()
     for number, found, folder in _attempts(count, seed, kind):
-        kills.update(each.split()[0] for each in found.kills)
+        kills.update(kill.split()[0] for kill in found.kills)
         missed += not found.kills
         shown = ", ".join(found.kills) or "ended before"
         where = " at addresses" if found.at_addresses else ""

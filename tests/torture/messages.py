@@ -101,14 +101,14 @@ def methods_of(name: str) -> list[Method]:
     [service] = MODULES[name].DESCRIPTOR.services_by_name.values()
     return [
         Method(
-            each.name,
-            f"/{service.full_name}/{each.name}",
-            each.input_type._concrete_class,
-            each.output_type._concrete_class,
-            each.client_streaming,
-            each.server_streaming,
+            method.name,
+            f"/{service.full_name}/{method.name}",
+            method.input_type._concrete_class,
+            method.output_type._concrete_class,
+            method.client_streaming,
+            method.server_streaming,
         )
-        for each in service.methods
+        for method in service.methods
     ]
 
 
@@ -130,7 +130,7 @@ class Episode:
         self._options = {"timeout": deadline_s} if over_socket else {}
         self._deadline_s = deadline_s
         self._methods = methods_of(contract.service)
-        self._by_name = {each.name: each for each in self._methods}
+        self._by_name = {method.name: method for method in self._methods}
         self._names: list[str] = []
         self._sequences: Counter[str] = Counter()
         self._seeds = contract.story() + list(contract.malformed().values())
@@ -196,9 +196,9 @@ class Episode:
                 raise FoundError(f"{method.name}: {described(error)}") from error
             return
         self.codes["OK"] += 1
-        for each in answers:
+        for answer in answers:
             if method.name in {"CreateSession", "RestoreSession"}:
-                self._names.append(each.session_id)
+                self._names.append(answer.session_id)
 
     def _request(self, method: Method) -> bytes:
         random = self._random
@@ -305,7 +305,7 @@ def served_here() -> Iterator[tuple[dict[str, str], Callable[[], int]]]:
             AutoscalerServicer(replace(UNLIMITED, session_objects=OBJECTS_MAX)),
         )
         servicers = (queue, scheduler, eviction, autoscaler)
-        yield addresses, lambda: sum(len(each._sessions) for each in servicers)
+        yield addresses, lambda: sum(len(servicer._sessions) for servicer in servicers)
 
 
 @contextlib.contextmanager
@@ -346,7 +346,7 @@ def torture(
     codes: Counter[str] = Counter()
     over_socket = over_socket or addresses is not None
     with _served(addresses, over_socket=over_socket) as (at, sessions):
-        channels = {each: channel_to(at[each]) for each in services}
+        channels = {service: channel_to(at[service]) for service in services}
         expected: dict[str, list[Any]] = {}
         began_s = time.monotonic()
         for count, number in enumerate(episodes):
@@ -373,7 +373,7 @@ def torture(
                 raise FoundError(
                     f"{name}, episode {number} of seed {seed}: {error}\nrepeat it with: python -m "
                     f"tests.torture.messages --seed {seed} --episode {number}{socket}"
-                    + "".join(f" --service {each}" for each in services)
+                    + "".join(f" --service {service}" for service in services)
                 ) from error
             codes += made.codes
             if count % 500 == 499:
@@ -381,8 +381,8 @@ def torture(
                 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
                 show(f"{(count + 1) * EPISODE:,} messages, {rate:.0f}/s, peak {peak} MiB")
                 gc.collect()
-        for each in channels.values():
-            each.close()
+        for channel in channels.values():
+            channel.close()
     return codes
 
 
@@ -413,15 +413,15 @@ def main(
     names = list(services or CONTRACTS)
     episodes = range(-(-count // EPISODE)) if episode is None else range(episode, episode + 1)
     share = [episodes[start::workers] for start in range(workers)]
-    work = [(names, each, seed, over_socket) for each in share if each]
+    work = [(names, seeds, seed, over_socket) for seeds in share if seeds]
     began_s = time.monotonic()
     if len(work) == 1:
         found = [_work(work[0])]
     else:
         with multiprocessing.get_context("spawn").Pool(len(work)) as pool:
             found = pool.map(_work, work)
-    errors = [each for each in found if isinstance(each, str)]
-    codes = sum((each for each in found if isinstance(each, Counter)), Counter[str]())
+    errors = [result for result in found if isinstance(result, str)]
+    codes = sum((result for result in found if isinstance(result, Counter)), Counter[str]())
     click.echo(
         f"{sum(codes.values()):,} calls in {time.monotonic() - began_s:.0f} s: {dict(codes)}"
     )

@@ -227,7 +227,7 @@ def _deep(data: bytes, chance: Random) -> bytes:
     at = chance.choice(places or [0])
     inner = opening * levels + chance.choice((b"", b"1")) + closing * chance.choice((0, levels))
     if chance.random() < 0.2:
-        inner = b"".join(b"\n" + b" " * each + b"a:" for each in range(min(levels, 1_000)))
+        inner = b"".join(b"\n" + b" " * depth + b"a:" for depth in range(min(levels, 1_000)))
     return data[:at] + inner + data[at:]
 
 

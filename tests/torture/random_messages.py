@@ -81,8 +81,8 @@ def random_message(random: Random, kind: type[Message], depth: int = 0) -> Any:
     """Return a message of that type with random fields."""
     message = kind()
     fields = fields_of(kind.DESCRIPTOR)
-    for each in random.sample(fields, random.randrange(min(len(fields), 5) + 1)):
-        set_field(random, message, each, depth)
+    for field in random.sample(fields, random.randrange(min(len(fields), 5) + 1)):
+        set_field(random, message, field, depth)
     return message
 
 
@@ -120,13 +120,13 @@ def mutated_bytes(random: Random, data: bytes) -> bytes:
 
 
 def _mutate_once(random: Random, message: Message, depth: int) -> None:
-    found = [(each, value) for each, value in message.ListFields() if each.message_type]
+    found = [(field, value) for field, value in message.ListFields() if field.message_type]
     if found and depth < DEPTH_MAX and random.random() < 0.8:
-        each, value = random.choice(found)
-        if _is_map(each):
-            set_field(random, message, each, depth)
+        field, value = random.choice(found)
+        if _is_map(field):
+            set_field(random, message, field, depth)
             return
-        if each.is_repeated:
+        if field.is_repeated:
             if random.random() < 0.3:
                 _change_list(random, value)
                 return
@@ -136,11 +136,11 @@ def _mutate_once(random: Random, message: Message, depth: int) -> None:
     fields = fields_of(message.DESCRIPTOR)
     if not fields:
         return
-    each = random.choice(fields)
+    field = random.choice(fields)
     if random.random() < 0.25:
-        message.ClearField(each.name)
+        message.ClearField(field.name)
     else:
-        set_field(random, message, each, depth)
+        set_field(random, message, field, depth)
 
 
 def _change_list(random: Random, values: Any) -> None:
@@ -150,7 +150,7 @@ def _change_list(random: Random, values: Any) -> None:
         case 1:
             values.add().CopyFrom(random.choice(values))
         case 2:
-            copies = [type(each).FromString(each.SerializeToString()) for each in values]
+            copies = [type(value).FromString(value.SerializeToString()) for value in values]
             random.shuffle(copies)
             del values[:]
             values.extend(copies)

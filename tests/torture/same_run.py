@@ -65,14 +65,14 @@ def _differences(mine: Shown, theirs: Shown) -> list[str]:
 def recorded(path: Path) -> dict[str, object]:
     """Return what a run's files hold, by name; texts that are long as their digests."""
     run = RunDirectory.open(path)
-    faults = [each.path for each in verify(run) if each.verdict in FAULTS]
+    faults = [issue.path for issue in verify(run) if issue.verdict in FAULTS]
     summary, manifest = run.summary(), json.loads((path / MANIFEST).read_bytes())
     spans = summary["spans"]
     return {
         "decision log": _digest([(path / DECISIONS).read_bytes()]),
-        "history": _digest(each.SerializeToString(deterministic=True) for each in run.rounds()),
+        "history": _digest(round_.SerializeToString(deterministic=True) for round_ in run.rounds()),
         "extenders": _digest(
-            each.SerializeToString(deterministic=True) for each in run.rounds_with_responses()
+            round_.SerializeToString(deterministic=True) for round_ in run.rounds_with_responses()
         ),
         "verify": faults,
         "lost spans": (spans["choice"], spans["ended"] - spans["delivered"], spans["problem"]),
@@ -107,7 +107,7 @@ def shown(path: Path) -> Shown:
     for uid in pods:
         found[f"explain {uid}"] = _explained(run, uid)
     found["files"] = sorted(
-        each.name for each in path.iterdir() if not each.name.startswith(_LASTING)
+        file.name for file in path.iterdir() if not file.name.startswith(_LASTING)
     )
     return found
 
@@ -130,7 +130,7 @@ def _explained(run: RunDirectory, uid: str) -> object:
 def _rows(tables: RunTables, table: Table) -> list[tuple[object, ...]]:
     """Return a table's rows in their order, without wall times; with such, only distinct ones."""
     wall = WALL_COLUMNS.get(table.name, ())
-    names = ", ".join(f'"{each.name}"' for each in table.columns if each.name not in wall)
+    names = ", ".join(f'"{column.name}"' for column in table.columns if column.name not in wall)
     if wall:
         return list(tables.select(f"SELECT DISTINCT {names} FROM {table.name} ORDER BY ALL").rows())  # noqa: S608 - names of the schema
     return list(tables.select(f"SELECT {names} FROM {table.name}").rows())  # noqa: S608 - the same
@@ -143,7 +143,7 @@ def _report(run: RunDirectory) -> list[str]:
         shutil.copytree(run.path, copy)
         for name, columns in WALL_COLUMNS.items():
             path = copy / TABLES[name].file_name
-            zeros = ", ".join(f"0::BIGINT AS {each}" for each in columns)
+            zeros = ", ".join(f"0::BIGINT AS {column}" for column in columns)
             with duckdb.connect() as connection:
                 connection.execute(
                     f"CREATE TABLE found AS SELECT DISTINCT * REPLACE ({zeros}) "  # noqa: S608 - names of the schema
@@ -162,18 +162,22 @@ def _pod_spans(run: RunDirectory, *, is_wall: bool) -> list[tuple[str, ...]]:
     """
     if not (run.path / SPANS).exists():
         return []
-    spans = [each for line in run.spans() for each in _spans_in(line)]
-    own = {each["traceId"] for each in spans if each["name"] == "replay"}
+    spans = [span for line in run.spans() for span in _spans_in(line)]
+    own = {span["traceId"] for span in spans if span["name"] == "replay"}
     times = () if is_wall else ("startTimeUnixNano", "endTimeUnixNano")
     return sorted(
-        (each["name"], *(each[name] for name in times), json.dumps(_attributes(each)))
-        for each in spans
-        if each["traceId"] not in own
+        (span["name"], *(span[name] for name in times), json.dumps(_attributes(span)))
+        for span in spans
+        if span["traceId"] not in own
     )
 
 
 def _attributes(span: Mapping[str, Any]) -> list[object]:
-    return [each for each in span.get("attributes", ()) if not each["key"].startswith(_WALL)]
+    return [
+        attribute
+        for attribute in span.get("attributes", ())
+        if not attribute["key"].startswith(_WALL)
+    ]
 
 
 def _spans_in(line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
@@ -184,8 +188,8 @@ def _spans_in(line: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
 
 def _digest(parts: Iterable[bytes]) -> str:
     digest = hashlib.sha256()
-    for each in parts:
-        digest.update(each)
+    for part in parts:
+        digest.update(part)
     return digest.hexdigest()
 
 
@@ -197,6 +201,6 @@ def _first_difference(mine: object, theirs: object) -> str:
                 return f"item {index}: {str(a)[:300]} != {str(b)[:300]}"
         return f"{len(mine)} items != {len(theirs)}"
     if isinstance(mine, dict) and isinstance(theirs, dict):
-        names = [each for each in {*mine, *theirs} if mine.get(each) != theirs.get(each)]
-        return "; ".join(f"{each}: {mine.get(each)} != {theirs.get(each)}"[:300] for each in names)
+        names = [key for key in {*mine, *theirs} if mine.get(key) != theirs.get(key)]
+        return "; ".join(f"{name}: {mine.get(name)} != {theirs.get(name)}"[:300] for name in names)
     return f"{str(mine)[:300]} != {str(theirs)[:300]}"

@@ -207,7 +207,7 @@ spec:
 
 
 def _lines(values: Any) -> bytes:
-    return b"\n".join(json.dumps(each).encode() for each in values)
+    return b"\n".join(json.dumps(value).encode() for value in values)
 
 
 def _documents(values: Any) -> bytes:
@@ -251,8 +251,8 @@ def _trace() -> list[Any]:
 
 def _records(values: Any) -> bytes:
     return b"".join(
-        delimited(json_format.ParseDict(each, Record(), ignore_unknown_fields=True))
-        for each in values
+        delimited(json_format.ParseDict(value, Record(), ignore_unknown_fields=True))
+        for value in values
     )
 
 

@@ -119,7 +119,7 @@ def serve(name: str, count: Path, arguments: tuple[str, ...]) -> None:
     def write() -> None:
         while True:
             new = count.with_suffix(".new")
-            new.write_text(str(sum(len(each) for each in made)), encoding="ascii")
+            new.write_text(str(sum(len(samples) for samples in made)), encoding="ascii")
             new.replace(count)
             time.sleep(1)
 
@@ -258,20 +258,20 @@ def soak(for_s: float, seed: int, sample_s: float, show: Callable[[str], None]) 
     """Load the services for so long; return what is wrong. Raises FoundError."""
     folder = Path(tempfile.mkdtemp(prefix="soak-"))
     with running(folder) as services:
-        addresses = {each.name: each.address for each in services}
+        addresses = {service.name: service.address for service in services}
         until_s = time.time() + for_s
         spawn = multiprocessing.get_context("spawn")
         loads = [
-            spawn.Process(target=_loaded, args=(each, addresses, seed, until_s)) for each in LOADS
+            spawn.Process(target=_loaded, args=(load, addresses, seed, until_s)) for load in LOADS
         ]
         for load in loads:
             load.start()
-        samples: dict[str, list[Sample]] = {each.name: [] for each in services}
+        samples: dict[str, list[Sample]] = {service.name: [] for service in services}
         try:
             while time.time() < until_s:
                 time.sleep(sample_s)
-                for each in services:
-                    samples[each.name].append(each.sample())
+                for process in services:
+                    samples[process.name].append(process.sample())
                 if len(samples["queue"]) % 6 == 0:
                     show(_line(for_s - (until_s - time.time()), samples))
                 if any(load.exitcode for load in loads):
@@ -284,11 +284,11 @@ def soak(for_s: float, seed: int, sample_s: float, show: Callable[[str], None]) 
             for load in loads:
                 load.terminate()
         time.sleep(IDLE_S * 1.5 + 2)
-        last = {each.name: each.sample() for each in services}
+        last = {service.name: service.sample() for service in services}
         wrong = [
-            f"{each.name}: an internal error:\n{text}"
-            for each in services
-            if (text := each.errors())
+            f"{service.name}: an internal error:\n{text}"
+            for service in services
+            if (text := service.errors())
         ]
     for line in table(samples):
         show(line)
@@ -298,8 +298,8 @@ def soak(for_s: float, seed: int, sample_s: float, show: Callable[[str], None]) 
 def growth(samples: Mapping[str, list[Sample]]) -> list[str]:
     """Return what has grown from the second quarter of the samples to the last."""
     found = []
-    for name, each in samples.items():
-        quarters = quartered(each)
+    for name, item in samples.items():
+        quarters = quartered(item)
         before, after = (_mean("resident", quarters[index]) for index in (1, 3))
         if after > before * SHARE + SLACK_MIB:
             found.append(f"{name}: memory grew from {before:.1f} to {after:.1f} MiB")
@@ -314,7 +314,7 @@ def growth(samples: Mapping[str, list[Sample]]) -> list[str]:
 def left(last: Mapping[str, Sample]) -> list[str]:
     """Return which services have sessions although all had the time to expire."""
     return [
-        f"{name}: {each.sessions} sessions are left" for name, each in last.items() if each.sessions
+        f"{name}: {item.sessions} sessions are left" for name, item in last.items() if item.sessions
     ]
 
 
@@ -329,8 +329,8 @@ def quartered(samples: list[Sample]) -> list[list[Sample]]:
 def table(samples: Mapping[str, list[Sample]]) -> Iterator[str]:
     """Yield a line for each service and quarter: mean memory, and the most of all else."""
     yield "service    quarter  MiB mean  MiB max  threads  files  sessions"
-    for name, each in samples.items():
-        for number, part in enumerate(quartered(each), 1):
+    for name, item in samples.items():
+        for number, part in enumerate(quartered(item), 1):
             yield (
                 f"{name:10} {number:7}  {_mean('resident', part):8.1f}"
                 f"  {_most('resident', part):7.1f}  {_most('threads', part):7.0f}"
@@ -339,18 +339,18 @@ def table(samples: Mapping[str, list[Sample]]) -> Iterator[str]:
 
 
 def _mean(field: str, samples: list[Sample]) -> float:
-    return statistics.fmean(getattr(each, field) for each in samples)
+    return statistics.fmean(getattr(sample, field) for sample in samples)
 
 
 def _most(field: str, samples: list[Sample]) -> float:
-    return float(max(getattr(each, field) for each in samples))
+    return float(max(getattr(sample, field) for sample in samples))
 
 
 def _line(passed_s: float, samples: Mapping[str, list[Sample]]) -> str:
     shown = [
-        f"{name} {each[-1].resident:.1f} MiB {each[-1].threads} threads {each[-1].files} files "
-        f"{each[-1].sessions} sessions"
-        for name, each in samples.items()
+        f"{name} {item[-1].resident:.1f} MiB {item[-1].threads} threads {item[-1].files} files "
+        f"{item[-1].sessions} sessions"
+        for name, item in samples.items()
     ]
     return f"{passed_s:5.0f} s  {'; '.join(shown)}"
 

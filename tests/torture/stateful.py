@@ -83,12 +83,12 @@ class Client:
 
     def __init__(self, channel: Any, service: str, codes: Counter[str]) -> None:
         self._channel = channel
-        self._methods = {each.name: each for each in methods_of(service)}
+        self._methods = {method.name: method for method in methods_of(service)}
         self._codes = codes
 
     def call(self, name: str, *requests: Any) -> list[Any]:
         """Return the responses. Raises Refused, and FoundError for what no request may cause."""
-        data = [each.SerializeToString() for each in requests]
+        data = [request.SerializeToString() for request in requests]
         try:
             with in_time(name, DEADLINE_S):
                 answers = self._methods[name].call(self._channel, data, {})
@@ -391,7 +391,9 @@ class QueuePlay(Play):
     def learn(self, answer: Any) -> None:
         """Keep the heads that were shown, and the pops."""
         self._shown = list(answer.heads)
-        self._popped += [each.popped.pop for each in answer.results if each.HasField("popped")]
+        self._popped += [
+            result.popped.pop for result in answer.results if result.HasField("popped")
+        ]
 
     def _pop_id(self, pops: list[Any]) -> session_pb2.PopId:
         if pops and self.random.random() < 0.9:
@@ -421,7 +423,7 @@ class QueuePlay(Play):
 
     def _put_pops(self, made: queue_pb2.Operation) -> None:
         """Pop a pod, commit what was shown, or end a pop."""
-        random, shown = self.random, [each.pop for each in self._shown]
+        random, shown = self.random, [head.pop for head in self._shown]
         match random.randrange(6):
             case 0:
                 made.pop.SetInParent()
@@ -436,7 +438,7 @@ class QueuePlay(Play):
                     failed.pod.CopyFrom(_random_pod(random, failed.pop.uid[4:]).add.pod)
             case 4:
                 committed = made.commit_unschedulable
-                committed.uids.extend(each.uid for each in shown[:3])
+                committed.uids.extend(pop.uid for pop in shown[:3])
                 committed.first_cycle = shown[0].cycle if shown else 1
                 committed.failures.add().CopyFrom(_random_failure(random))
                 committed.failure_indexes.extend(0 for _ in shown[:3])
@@ -611,13 +613,13 @@ class AutoscalerPlay(Play):
 
 
 PLAYS: dict[str, type[Play]] = {
-    each.service: each for each in (SchedulerPlay, QueuePlay, EvictionPlay, AutoscalerPlay)
+    play.service: play for play in (SchedulerPlay, QueuePlay, EvictionPlay, AutoscalerPlay)
 }
 
 
 def changed_state(chunks: list[Any], change: Callable[[Any], None]) -> list[Any]:
     """Return a checkpoint whose state `change` has changed, as loaded from JSON."""
-    data = b"".join(each.data for each in chunks)
+    data = b"".join(chunk.data for chunk in chunks)
     state = orjson.loads(zstandard.ZstdDecompressor().decompressobj().decompress(data))
     change(state)
     packed = zstandard.ZstdCompressor().compress(orjson.dumps(state))
@@ -751,7 +753,7 @@ def play(
                 raise FoundError(
                     f"{name}, episode {number} of seed {seed}: {error}\nrepeat it with: python -m "
                     f"tests.torture.stateful --seed {seed} --episode {number}"
-                    + "".join(f" --service {each}" for each in services)
+                    + "".join(f" --service {service}" for service in services)
                 ) from error
             finally:
                 channel.close()

@@ -210,7 +210,7 @@ def main(count: int, seed: int) -> None:
         command = f"python -m tests.torture.states --count 1 --seed {number}"
         click.echo(f"\n{failure}\nrepeat it: {command}")
     took_s = time.monotonic() - began_s
-    shown = ", ".join(f"{counts[each]:,} {each}" for each in ("read", "refused", "failed"))
+    shown = ", ".join(f"{counts[result]:,} {result}" for result in ("read", "refused", "failed"))
     click.echo(f"{count:,} damaged checkpoints: {shown}, {took_s:.0f} s")
     sys.exit(1 if outcome.failures else 0)
 

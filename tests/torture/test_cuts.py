@@ -75,8 +75,8 @@ def test_frozen_child_processes_are_killed_and_started_again(
             await asyncio.sleep(0.01)
         [starter] = {*children(os.getpid())} - before
         frozen.extend([*sorted(children(starter))[:2], starter])  # eviction service and queue
-        for each in frozen:
-            os.kill(each, signal.SIGSTOP)
+        for pid in frozen:
+            os.kill(pid, signal.SIGSTOP)
 
     async def replaying() -> None:
         timeouts = Timeouts(response=1, call=5, checkpoint=5)
@@ -90,7 +90,7 @@ def test_frozen_child_processes_are_killed_and_started_again(
     assert "the run goes on" in notices
     assert filecmp.cmp(run / DECISIONS, tmp_path / "run" / DECISIONS, shallow=False)
     deadline_s = time.monotonic() + 10
-    while any(Path(f"/proc/{each}/fd").exists() for each in frozen):
+    while any(Path(f"/proc/{pid}/fd").exists() for pid in frozen):
         assert time.monotonic() < deadline_s
         time.sleep(0.05)
     assert {*children(os.getpid())} == before

@@ -18,4 +18,4 @@ def test_no_flipped_bit_is_taken_for_what_was_written(tmp_path: Path) -> None:
     damaged = Damaged(tmp_path, workload(1, pods=40))
     found = list(flips(damaged, range(_FLIPS)))
     assert len(found) == 2 * _FLIPS
-    assert not [each for each in found if each[-1].startswith("BAD")]
+    assert not [result for result in found if result[-1].startswith("BAD")]

@@ -7,10 +7,10 @@ from tests.torture.soak import Sample, growth, left
 
 def samples(resident: list[float], sessions: int = 3) -> dict[str, list[Sample]]:
     """Return the samples of a queue with that memory, MiB, and sessions more in the last one."""
-    made = [Sample(resident=each, threads=10, files=14, sessions=3) for each in resident]
+    made = [Sample(resident=size, threads=10, files=14, sessions=3) for size in resident]
     made[-len(made) // 4 :] = [
-        Sample(resident=each, threads=10, files=14, sessions=sessions)
-        for each in resident[-len(made) // 4 :]
+        Sample(resident=size, threads=10, files=14, sessions=sessions)
+        for size in resident[-len(made) // 4 :]
     ]
     return {"queue": made}
 

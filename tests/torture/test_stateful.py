@@ -61,7 +61,7 @@ class Rounds:
         request.stamp.session_id, request.stamp.sequence = self.name, self._sequence + 1
         [answer] = self._client.call("RunRound", request)
         self._sequence += 1
-        return [each for outcomes in answer.rounds for each in outcomes.outcomes]
+        return [outcome for outcomes in answer.rounds for outcome in outcomes.outcomes]
 
 
 def saved(client: Client, name: str) -> list[Any]:
@@ -93,7 +93,7 @@ def test_a_pod_that_comes_again_after_its_end_is_bound_again(ends: str) -> None:
             assert bound.bind.node_name == "n"
         round_ = round_at(10, node("m", 4), pod("b", 1))
         round_.answers.add(pop=bound.pop)
-        assert [each.pop.uid for each in rounds.send(round_)] == ["uid-b"]
+        assert [outcome.pop.uid for outcome in rounds.send(round_)] == ["uid-b"]
         assert saved(client, rounds.name)
 
 
@@ -108,7 +108,7 @@ def test_an_answer_without_a_time_is_of_its_round_and_not_before_an_event() -> N
         with pytest.raises(Refused, match=r"TIME_GOES|round\.events\[0\]\.time_ns"):
             rounds.send(round_)
         round_.answers[0].time_ns = 5 * SECOND_NS
-        assert [each.pop.uid for each in rounds.send(round_)] == ["uid-b"]
+        assert [outcome.pop.uid for outcome in rounds.send(round_)] == ["uid-b"]
 
 
 def test_a_saved_threshold_that_no_kubelet_takes_is_refused_and_leaves_no_session() -> None:
@@ -148,8 +148,8 @@ def test_a_saved_time_beyond_64_bits_is_refused() -> None:
 def _replace_values(plain: Any, name: str, value: object) -> None:
     """Set every field of a name within loaded JSON."""
     inner = plain.values() if isinstance(plain, dict) else plain if isinstance(plain, list) else ()
-    for each in inner:
-        _replace_values(each, name, value)
+    for item in inner:
+        _replace_values(item, name, value)
     if isinstance(plain, dict) and name in plain:
         plain[name] = value
 

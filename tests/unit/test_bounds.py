@@ -51,7 +51,7 @@ def refusal(path: Path, content: str | bytes, **values: int) -> str:
         "[" * 30_000 + "]" * 30_000,
         "a: " + "[" * 30_000 + "]" * 30_000,
         "a: " + '{"b": ' * 30_000 + "1" + "}" * 30_000,
-        "\n".join(" " * each + "a:" for each in range(2_000)),
+        "\n".join(" " * depth + "a:" for depth in range(2_000)),
         "a:\n  " + "- " * 30_000 + "x",
         "metadata:\n  labels: " + "[" * 30_000,
         '{"a":' * 100_000 + "1" + "}" * 100_000,

@@ -76,7 +76,7 @@ def test_times_durations_and_sessions_have_one_form_of_name() -> None:
     """In every message; Kubernetes' own fields keep their names."""
     seen = list(messages(FILES))
     assert len(seen) > 200
-    assert [problem for each in seen for problem in wrong_names(*each)] == []
+    assert [problem for place in seen for problem in wrong_names(*place)] == []
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_the_second_signal_is_the_systems() -> None:
     with Interrupts():
         with pytest.raises(Interrupted):
             signal.raise_signal(signal.SIGTERM)
-        assert {signal.getsignal(each) for each in ENDING} == {signal.SIG_DFL}
+        assert {signal.getsignal(status) for status in ENDING} == {signal.SIG_DFL}
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
@@ -70,10 +70,10 @@ def test_an_ignored_signal_stays_ignored() -> None:
 
 def test_what_was_set_before_is_set_again_afterwards() -> None:
     """Programs that embed the command keep their handlers."""
-    before = [signal.getsignal(each) for each in ENDING]
+    before = [signal.getsignal(status) for status in ENDING]
     with Interrupts(), pytest.raises(Interrupted):
         signal.raise_signal(signal.SIGTERM)
-    assert [signal.getsignal(each) for each in ENDING] == before
+    assert [signal.getsignal(status) for status in ENDING] == before
 
 
 class _Signalling:

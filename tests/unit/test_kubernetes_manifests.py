@@ -38,18 +38,18 @@ def render(name: str) -> list[Object]:
     done = subprocess.run(
         [kubectl, "kustomize", str(FOLDER / name)], check=True, capture_output=True, text=True
     )
-    return [each for each in yaml.safe_load_all(done.stdout) if each]
+    return [document for document in yaml.safe_load_all(done.stdout) if document]
 
 
 def of_kind(objects: list[Object], kind: str) -> dict[str, Object]:
     """Return the objects of a kind by name."""
-    return {each["metadata"]["name"]: each for each in objects if each["kind"] == kind}
+    return {obj["metadata"]["name"]: obj for obj in objects if obj["kind"] == kind}
 
 
 def pods(objects: list[Object]) -> dict[str, Object]:
     """Return the pod templates by service."""
     found = of_kind(objects, "Deployment")
-    return {name: each["spec"]["template"] for name, each in found.items()}
+    return {name: item["spec"]["template"] for name, item in found.items()}
 
 
 def selects(selector: Object, labels: dict[str, str]) -> bool:
@@ -63,9 +63,11 @@ def test_everything_is_in_one_namespace_that_admits_restricted_pods_only(
 ) -> None:
     """The namespace itself is made, too."""
     (namespace,) = of_kind(rendered, "Namespace")
-    assert {each["metadata"]["namespace"] for each in rendered if each["kind"] != "Namespace"} == {
-        namespace
-    }
+    assert {
+        document["metadata"]["namespace"]
+        for document in rendered
+        if document["kind"] != "Namespace"
+    } == {namespace}
     labels = of_kind(rendered, "Namespace")[namespace]["metadata"]["labels"]
     assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
 
@@ -92,13 +94,13 @@ def test_probes_use_the_port_on_which_the_service_listens(
     (container,) = pods(rendered)[service]["spec"]["containers"]
     listen = container["args"][container["args"].index("--listen") + 1]
     port = int(listen.rpartition(":")[2])
-    ports = {each["name"]: each["containerPort"] for each in container["ports"]}
+    ports = {port["name"]: port["containerPort"] for port in container["ports"]}
     probes = {
         name: container[f"{name}Probe"]["grpc"] for name in ("startup", "readiness", "liveness")
     }
     assert ports["grpc"] == port == probes["startup"]["port"] == probes["liveness"]["port"]
     assert probes["readiness"] == {"port": port, "service": NAMES[service]}
-    environment = {each["name"]: each["value"] for each in container["env"]}
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
     assert environment["REPRIEVE_METRICS"] == f"0.0.0.0:{ports['metrics']}"
     if service == "scheduler":
         assert environment["REPRIEVE_QUEUE"] == "queue:50051"
@@ -107,9 +109,9 @@ def test_probes_use_the_port_on_which_the_service_listens(
 @pytest.mark.parametrize("kind", ["Deployment", "Service", "NetworkPolicy"])
 def test_selectors_select_the_pods_of_their_service(rendered: list[Object], kind: str) -> None:
     """And no other's; but two policies are for all of them."""
-    labels = {name: each["metadata"]["labels"] for name, each in pods(rendered).items()}
-    for name, each in of_kind(rendered, kind).items():
-        spec = each["spec"]
+    labels = {name: item["metadata"]["labels"] for name, item in pods(rendered).items()}
+    for name, exposed in of_kind(rendered, kind).items():
+        spec = exposed["spec"]
         selector = spec["podSelector"] if kind == "NetworkPolicy" else spec["selector"]
         selected = {service for service in labels if selects(selector, labels[service])}
         assert selected == ({name} if name in NAMES else set(NAMES)), (kind, name)
@@ -118,11 +120,11 @@ def test_selectors_select_the_pods_of_their_service(rendered: list[Object], kind
 
 def test_a_policy_opens_ports_that_pods_have(rendered: list[Object]) -> None:
     """By name; the scheduler reaches the queue, and strangers nothing."""
-    named = {each["name"] for pod in pods(rendered).values() for each in ports_of(pod)}
+    named = {port["name"] for pod in pods(rendered).values() for port in ports_of(pod)}
     for policy in of_kind(rendered, "NetworkPolicy").values():
         for rule in policy["spec"].get("ingress", ()):
             assert rule["from"], policy
-            assert {each["port"] for each in rule["ports"]} <= named
+            assert {port["port"] for port in rule["ports"]} <= named
     deny = of_kind(rendered, "NetworkPolicy")["default-deny"]["spec"]
     assert deny == {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}
 
@@ -139,10 +141,10 @@ def test_a_monitor_selects_the_services_by_a_port_that_they_have(rendered: list[
     services = of_kind(rendered, "Service").values()
     (monitor,) = of_kind(rendered, "ServiceMonitor").values()
     selector = monitor["spec"]["selector"]
-    assert all(selects(selector, each["metadata"]["labels"]) for each in services)
+    assert all(selects(selector, service["metadata"]["labels"]) for service in services)
     (endpoint,) = monitor["spec"]["endpoints"]
-    for each in services:
-        assert endpoint["port"] in {port["name"] for port in each["spec"]["ports"]}
+    for exposed in services:
+        assert endpoint["port"] in {port["name"] for port in exposed["spec"]["ports"]}
 
 
 def test_no_budget_stops_the_drain_of_a_node(rendered: list[Object]) -> None:
@@ -162,7 +164,7 @@ def test_over_tls_probes_are_commands_that_show_the_services_certificate(service
     spec = pods(render("tls"))[service]["spec"]
     (container,), (plain_container,) = spec["containers"], plain["containers"]
     assert plain_container["args"] == [*container["args"], "--insecure"]
-    port = {each["name"]: each["containerPort"] for each in container["ports"]}["grpc"]
+    port = {port["name"]: port["containerPort"] for port in container["ports"]}["grpc"]
     check = ["python", "-m", "services.rpc.health_check", f"127.0.0.1:{port}"]
     assert container["startupProbe"]["exec"]["command"] == check
     assert container["livenessProbe"]["exec"]["command"] == check
@@ -172,11 +174,13 @@ def test_over_tls_probes_are_commands_that_show_the_services_certificate(service
         probe = container[f"{name}Probe"]
         assert "grpc" not in probe
         assert probe["timeoutSeconds"] >= 10, "a check starts Python, on a node that may be busy"
-    environment = {each["name"]: each["value"] for each in container["env"]}
-    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "access"]
+    environment = {variable["name"]: variable["value"] for variable in container["env"]}
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "access"]
     assert environment.pop("REPRIEVE_ACCESS") == f"{mount['mountPath']}/access.yaml"
-    assert environment == {each["name"]: each["value"] for each in plain_container["env"]}
-    volumes = {each["name"]: each for each in spec["volumes"]}
+    assert environment == {
+        variable["name"]: variable["value"] for variable in plain_container["env"]
+    }
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
     assert volumes["access"]["secret"]["secretName"] == f"{service}-access"
     assert container["securityContext"] == plain_container["securityContext"]
 
@@ -192,7 +196,7 @@ def test_a_recorder_may_read_what_a_recording_needs_and_nothing_else() -> None:
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
-    recorded = {(each.group, each.name) for each in RESOURCES}
+    recorded = {(resource.group, resource.name) for resource in RESOURCES}
     assert allowed == recorded | {("metrics.k8s.io", "nodes"), ("metrics.k8s.io", "pods")}
     (binding,) = of_kind(objects, "ClusterRoleBinding").values()
     (account,) = of_kind(objects, "ServiceAccount").values()
@@ -213,14 +217,14 @@ def test_the_recorders_job_runs_a_command_that_exists_and_keeps_what_it_writes()
     assert container["args"][:2] == ["sh", "-c"]
     words = shlex.split(container["args"][2])
     assert words[:3] == ["exec", "reprieve", "record"]
-    options = {name for each in record_command.params for name in each.opts}
-    assert {each for each in words if each.startswith("-")} <= options
+    options = {name for param in record_command.params for name in param.opts}
+    assert {word for word in words if word.startswith("-")} <= options
     seconds = duration_ns(words[words.index("--for") + 1]) // 10**9
     assert seconds + spec["terminationGracePeriodSeconds"] < inner["activeDeadlineSeconds"]
-    volumes = {each["name"]: each for each in spec["volumes"]}
+    volumes = {volume["name"]: volume for volume in spec["volumes"]}
     (claim,) = of_kind(objects, "PersistentVolumeClaim")
     assert volumes["recordings"]["persistentVolumeClaim"]["claimName"] == claim
-    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "recordings"]
+    (mount,) = [mount for mount in container["volumeMounts"] if mount["name"] == "recordings"]
     assert words[words.index("-o") + 1].startswith(f"{mount['mountPath']}/")
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert spec["securityContext"]["runAsNonRoot"] is True

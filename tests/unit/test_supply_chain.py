@@ -26,10 +26,10 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 PYTHONS = ("3.11", "3.12", "3.13")
 SYSTEMS = ("linux", "darwin")
 NODE_PROJECTS = sorted(
-    each.parent
+    path.parent
     for folder in ("examples", "tests")
-    for each in (ROOT / folder).rglob("package.json")
-    if "node_modules" not in each.parts
+    for path in (ROOT / folder).rglob("package.json")
+    if "node_modules" not in path.parts
 )
 _ENTRY = re.compile(r"(\S+==\S+)(?: ; (.+?))?((?: --hash=\S+)*)")
 
@@ -50,9 +50,9 @@ def versions(lock: str, python: str, system: str) -> dict[str, str]:
     """Return the versions that a lock installs, by normalized name."""
     where = {"python_version": python, "python_full_version": f"{python}.0", "sys_platform": system}
     return {
-        sbom.name(each.name): str(each.specifier).removeprefix("==")
-        for each, _ in entries(lock)
-        if each.marker is None or each.marker.evaluate(where)
+        sbom.name(entry.name): str(entry.specifier).removeprefix("==")
+        for entry, _ in entries(lock)
+        if entry.marker is None or entry.marker.evaluate(where)
     }
 
 
@@ -87,12 +87,12 @@ def test_a_lock_has_a_version_within_every_range(lock: str) -> None:
 @pytest.mark.parametrize("lock", LOCKS)
 def test_every_file_of_a_lock_has_a_hash(lock: str) -> None:
     """SHA-256, and more than one where wheels differ by system."""
-    found = {each.name: hashes for each, hashes in entries(lock)}
+    found = {entry.name: hashes for entry, hashes in entries(lock)}
     assert found
     for package, hashes in found.items():
         assert hashes, package
-        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", each) for each in hashes), package
-    assert all(len(found[each]) > 6 for each in found if each in {"grpcio", "numba", "uv"})
+        assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), package
+    assert all(len(found[name]) > 6 for name in found if name in {"grpcio", "numba", "uv"})
 
 
 @pytest.mark.parametrize("lock", LOCKS)
@@ -109,13 +109,13 @@ def test_the_locks_agree_on_every_version(lock: str) -> None:
     assert versions(lock, "3.11", "linux").items() <= development.items()
 
 
-@pytest.mark.parametrize("folder", NODE_PROJECTS, ids=lambda each: each.name)
+@pytest.mark.parametrize("folder", NODE_PROJECTS, ids=lambda package: package.name)
 def test_a_package_lock_has_hashes_and_no_host(folder: Path) -> None:
     """Also after `npm install`: each folder's .npmrc leaves registries out."""
     text = (folder / "package-lock.json").read_text("utf-8")
     packages = json.loads(text)["packages"]
     assert "omit-lockfile-registry-resolved=true" in (folder / ".npmrc").read_text("utf-8")
-    assert all("integrity" in each for path, each in packages.items() if path)
+    assert all("integrity" in item for path, item in packages.items() if path)
     assert '"resolved"' not in text
 
 
@@ -129,14 +129,16 @@ def test_nothing_is_installed_without_a_lock() -> None:
     variables = dict(re.findall(r"^(?:ENV )?([A-Z]+) ?:?= ?(.*)$", every, re.MULTILINE))
     expanded = re.sub(r"\$\(?([A-Z]+)\)?", lambda it: variables.get(it[1], it[0]), every)
     installs = [
-        each
-        for each in re.split(r"\n|&&", expanded)
-        if re.search(r"\bpip\b.* (?:install|wheel) ", each)
+        line
+        for line in re.split(r"\n|&&", expanded)
+        if re.search(r"\bpip\b.* (?:install|wheel) ", line)
     ]
     assert len(installs) >= 8
-    for each in installs:
-        assert "--require-hashes" in each or "--no-deps" in each, each
-        assert "wheel" not in each or "--no-build-isolation" in each or "--no-index" in each, each
+    for command in installs:
+        assert "--require-hashes" in command or "--no-deps" in command, command
+        assert (
+            "wheel" not in command or "--no-build-isolation" in command or "--no-index" in command
+        ), command
 
 
 def _bill() -> dict[str, Any]:
@@ -165,7 +167,9 @@ def test_the_sbom_lists_what_is_locked_and_what_is_vendored() -> None:
     assert (echarts["name"], mdurl["name"], rich["name"]) == ("echarts", "mdurl", "Rich")
     digest = hashlib.sha256((ROOT / echarts["properties"][0]["value"]).read_bytes()).hexdigest()
     assert echarts["hashes"] == [{"alg": "SHA-256", "content": digest}]
-    assert {each["ref"]: each.get("dependsOn") for each in bill["dependencies"]} == {
+    assert {
+        dependency["ref"]: dependency.get("dependsOn") for dependency in bill["dependencies"]
+    } == {
         "root": ["Rich==15", echarts["bom-ref"]],
         "Rich==15": ["mdurl==1"],
         "mdurl==1": None,
@@ -178,7 +182,7 @@ def test_the_order_of_an_environment_does_not_change_the_sbom() -> None:
     other = copy.deepcopy(_bill())
     other["components"].reverse()
     other["dependencies"].reverse()
-    bills = [sbom.bill_of_materials(each, LOCK, [sbom.echarts()]) for each in (_bill(), other)]
+    bills = [sbom.bill_of_materials(bill, LOCK, [sbom.echarts()]) for bill in (_bill(), other)]
     assert json.dumps(bills[0]) == json.dumps(bills[1])
 
 
@@ -192,7 +196,7 @@ def test_an_environment_that_is_not_the_lock_has_no_sbom(lock: str) -> None:
 def test_a_package_of_another_system_may_be_missing() -> None:
     """A marker says where it is installed."""
     bill = sbom.bill_of_materials(_bill(), LOCK + "colorama==1 ; sys_platform == 'win32' \\\n", [])
-    assert [each["name"] for each in bill["components"]] == ["mdurl", "Rich"]
+    assert [component["name"] for component in bill["components"]] == ["mdurl", "Rich"]
 
 
 def test_the_stubs_come_from_the_plugins_that_python_imports(
@@ -202,7 +206,7 @@ def test_the_stubs_come_from_the_plugins_that_python_imports(
     pytest.importorskip("hatchling", reason="make setup installs what builds Reprieve")
     hatch_build = importlib.import_module("hatch_build")
     monkeypatch.setenv("PATH", "")
-    options = [each.removeprefix("--plugin=").split("=") for each in hatch_build.mypy_plugins()]
+    options = [option.removeprefix("--plugin=").split("=") for option in hatch_build.mypy_plugins()]
     assert {name for name, _ in options} == {"protoc-gen-mypy", "protoc-gen-mypy_grpc"}
     assert all(Path(path).is_file() for _, path in options)
 

@@ -47,6 +47,6 @@ def test_the_baseline_value_of_every_axis_is_found() -> None:
     """With any seed."""
     axes = [parse_axis("scale-nodes=1.0,2.0"), parse_axis("seed=1..2")]
     own = own_values(axes, [NGINX])
-    marked = [is_baseline(each, own) for each in cells(axes, [NGINX])]
+    marked = [is_baseline(cell, own) for cell in cells(axes, [NGINX])]
     assert marked == [True, True, False, False]
     assert not is_baseline(next(cells(axes[1:], [NGINX])), own)

@@ -19,8 +19,8 @@ def test_every_model_is_listed_with_its_default_and_its_source() -> None:
     shown = CliRunner().invoke(models_command, [], env={"COLUMNS": "200"})
     assert (shown.exit_code, all(name in shown.output for name in MODELS)) == (0, True)
     listed = json.loads(CliRunner().invoke(models_command, ["-o", "json"]).output)
-    assert [each["name"] for each in listed] == list(MODELS)
-    assert all(each["source"] and each["meaning"] and each["off"] for each in listed)
+    assert [entry["name"] for entry in listed] == list(MODELS)
+    assert all(entry["source"] and entry["meaning"] and entry["off"] for entry in listed)
 
 
 def test_on_a_narrow_terminal_models_are_paragraphs() -> None:

@@ -101,7 +101,7 @@ def test_a_report_is_one_file(run: str, tmp_path: Path) -> None:
     assert text.startswith("<!DOCTYPE html>")
     _invoke(report_command, run, "-o", str(tmp_path / "r.html"))
     assert (tmp_path / "r.html").read_text("utf-8") == text
-    assert sorted(each.name for each in tmp_path.iterdir()) == ["r.html", "run"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["r.html", "run"]
 
 
 def test_a_report_that_cannot_be_written_is_refused(run: str, tmp_path: Path) -> None:
@@ -142,8 +142,8 @@ def test_a_moment_of_get_and_describe_may_be_a_time(run: str) -> None:
         (get.describe_command, ("po/high", run)),
     ):
         time, offset = (
-            _invoke(command, *arguments, "--at", each).stdout
-            for each in ("2019-10-24T08:00:09Z", "9s")
+            _invoke(command, *arguments, "--at", moment).stdout
+            for moment in ("2019-10-24T08:00:09Z", "9s")
         )
         assert time == offset != ""
         assert "2019-10-24T08:00:20Z" in _refused(command, *arguments, "--at", "9h")
@@ -228,7 +228,7 @@ def test_columns_of_the_users_own(run: str) -> None:
     """Headers and paths; what an object does not have is <none>."""
     columns = "custom-columns=NAME:.metadata.name,NODE:.spec.nodeName,C:{.spec.containers[*].name}"
     rows = _invoke(get.command, "po", run, "-o", columns).stdout.splitlines()
-    assert [each.split() for each in rows] == [
+    assert [row.split() for row in rows] == [
         ["NAME", "NODE", "C"],
         ["high", "worker", "c"],
         ["late", "<none>", "c"],
@@ -260,7 +260,7 @@ def test_objects_are_selected_by_their_fields(run: str, selector: str, names: li
     """An absent field is the empty text."""
     arguments = ("po", run, "--field-selector", selector, "-o", "name")
     shown = _invoke(get.command, *arguments).stdout
-    assert shown.split() == [f"pod/{each}" for each in names]
+    assert shown.split() == [f"pod/{name}" for name in names]
 
 
 def test_labels_become_columns_on_request(run: str) -> None:
@@ -268,7 +268,7 @@ def test_labels_become_columns_on_request(run: str) -> None:
     arguments = ("po", run, "-L", "app,example.com/tier", "-L", "x", "--show-labels")
     header, *rows = _invoke(get.command, *arguments).stdout.splitlines()
     assert header.split()[-4:] == ["APP", "TIER", "X", "LABELS"]
-    assert all(each.split()[-4:] == ["<none>"] * 4 for each in rows)
+    assert all(row.split()[-4:] == ["<none>"] * 4 for row in rows)
 
 
 def test_get_prints_for_scripts(run: str) -> None:

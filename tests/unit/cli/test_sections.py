@@ -28,7 +28,7 @@ def test_options_are_listed_below_the_titles_of_their_sections() -> None:
 
     assert _titles(command) == ["First", "Inner", "Second", "Other options"]
     text = CliRunner().invoke(command, ["--help"]).output
-    assert [each for each in re.findall(r"^  (--\w+)", text, re.M) if each != "--help"] == [
+    assert [option for option in re.findall(r"^  (--\w+)", text, re.M) if option != "--help"] == [
         "--one",
         "--two",
         "--three",

@@ -118,8 +118,8 @@ def test_a_dumb_terminal_has_its_own_width(monkeypatch: pytest.MonkeyPatch) -> N
 def _table(console_width: int, *rows: tuple[str, ...]) -> list[str]:
     stream = io.StringIO()
     table = plain_table("OWNER", ("COUNT", "right"), "SIGNAL", "NODES")
-    for each in rows:
-        table.add_row(*each)
+    for row in rows:
+        table.add_row(*row)
     TerminalConsole(file=stream, width=console_width).print(table)
     return stream.getvalue().splitlines()
 

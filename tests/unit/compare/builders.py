@@ -85,5 +85,5 @@ def write(
     if events:
         (folder / "events.jsonl").write_bytes(b"\n".join(events) + b"\n")
     if log is not None:
-        text = "".join(json.dumps(each) + "\n" for each in log)
+        text = "".join(json.dumps(entry) + "\n" for entry in log)
         (folder / "decisions.jsonl").write_text(text, encoding="utf-8")

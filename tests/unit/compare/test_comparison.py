@@ -46,7 +46,9 @@ class FakeJudge:
     def evaluate_in(self, cluster: ClusterView, at_ns: int) -> scheduler_pb2.Evaluation:
         """Evaluate in the given cluster."""
         del at_ns
-        bound = {each.pod.metadata.uid for each in cluster.objects if each.HasField("pod")}
+        bound = {
+            decision.pod.metadata.uid for decision in cluster.objects if decision.HasField("pod")
+        }
         return self.answer(cluster.pod.metadata.name, frozenset(bound))
 
 
@@ -88,12 +90,12 @@ def test_decisions_in_a_gap_and_after_a_missing_end_are_not_judged(tmp_path: Pat
         line(5, "MODIFIED", pod("c", 9, node="n")),
     )
     compared = findings(found, lambda _name, _bound: best("n"))
-    assert [each.outcome for each in compared] == [
+    assert [decision.outcome for decision in compared] == [
         FindingOutcome.NOT_JUDGED,
         FindingOutcome.AGREES,
         FindingOutcome.NOT_JUDGED,
     ]
-    assert {each.verdict.match for each in compared[::2]} == {Match.GAP}
+    assert {decision.verdict.match for decision in compared[::2]} == {Match.GAP}
     report = ComparisonReport(rules="", kubernetes_version="", order="", notes=())
     report.add(compared)
     assert report.to_mapping()["reasons"] == {"not judged: a gap of the recording": 2}
@@ -105,7 +107,10 @@ def test_the_recorded_outcome_counts_and_not_the_judges(tmp_path: Path) -> None:
     judge = FakeJudge(lambda _name, _bound: best("m"))
     found = list(Comparison(two_bound(tmp_path), judge).findings())
     assert judge.seen == [("a", frozenset()), ("b", frozenset({"uid-a"}))]
-    assert [each.outcome for each in found] == [FindingOutcome.DIFFERS, FindingOutcome.AGREES]
+    assert [decision.outcome for decision in found] == [
+        FindingOutcome.DIFFERS,
+        FindingOutcome.AGREES,
+    ]
 
 
 def test_pods_decided_earlier_count_as_bound_before_it_is_written(tmp_path: Path) -> None:
@@ -122,8 +127,11 @@ def test_pods_decided_earlier_count_as_bound_before_it_is_written(tmp_path: Path
     judge = FakeJudge(lambda name, bound: best("n" if name == "b" or "uid-b" in bound else "m"))
     found = list(Comparison(ordered, judge).findings())
     assert judge.seen == [("b", frozenset()), ("a", frozenset({"uid-b"}))]
-    assert [each.outcome for each in found] == [FindingOutcome.AGREES, FindingOutcome.AGREES]
-    assert [each.explanation and each.explanation.reason for each in found] == [
+    assert [decision.outcome for decision in found] == [
+        FindingOutcome.AGREES,
+        FindingOutcome.AGREES,
+    ]
+    assert [decision.explanation and decision.explanation.reason for decision in found] == [
         None,
         DifferenceReason.ORDER,
     ]
@@ -132,7 +140,7 @@ def test_pods_decided_earlier_count_as_bound_before_it_is_written(tmp_path: Path
 def test_exact_ties_agree(tmp_path: Path) -> None:
     """The recorded node is one of the best."""
     found = findings(two_bound(tmp_path), lambda _name, _bound: best("m", "n"))
-    assert {each.verdict.match for each in found} == {Match.TIED}
+    assert {decision.verdict.match for decision in found} == {Match.TIED}
 
 
 def test_what_the_recorded_versions_rules_alone_decide_is_explained(tmp_path: Path) -> None:
@@ -142,8 +150,8 @@ def test_what_the_recorded_versions_rules_alone_decide_is_explained(tmp_path: Pa
         lambda _name, _bound: best("x"),
         lambda name, _bound: best("n" if name == "a" else "m"),
     )
-    assert {each.outcome for each in found} == {FindingOutcome.EXPLAINED}
-    assert {each.explanation.reason for each in found if each.explanation} == {
+    assert {decision.outcome for decision in found} == {FindingOutcome.EXPLAINED}
+    assert {decision.explanation.reason for decision in found if decision.explanation} == {
         DifferenceReason.CHANGE
     }
 
@@ -334,4 +342,4 @@ def test_a_report_lists_findings_that_differ_or_have_an_explanation(tmp_path: Pa
     assert report.outcomes[DecisionKind.BIND, FindingOutcome.AGREES] == 1
     assert report.of(FindingOutcome.DIFFERS) == 1
     told = report.to_mapping()["findings"]
-    assert [(each["pod"], each["outcome"]) for each in told] == [("default/a", "differs")]
+    assert [(line["pod"], line["outcome"]) for line in told] == [("default/a", "differs")]

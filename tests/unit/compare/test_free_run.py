@@ -32,7 +32,7 @@ def _agreement(
     recorded: Iterable[Observed], run: Iterable[Decision | Observed]
 ) -> FreeRunAgreement:
     outcomes = RecordedOutcomes()
-    records = [Record(observed=each) for each in recorded]
+    records = [Record(observed=entry) for entry in recorded]
     assert list(outcomes.seen(records)) == records
     decisions = [e if isinstance(e, Decision) else Decision(observed=e) for e in run]
     return outcomes.agreement(decisions)

@@ -21,15 +21,17 @@ class Picky:
         """Return the verdict."""
         del at_ns
         found = Evaluation()
-        held = any(each.HasField("pod_disruption_budget") for each in cluster.objects)
-        for each in cluster.objects:
-            if not each.HasField("pod") or (held and "reprieve.compare/protected" in _labels(each)):
+        held = any(obj.HasField("pod_disruption_budget") for obj in cluster.objects)
+        for held_object in cluster.objects:
+            if not held_object.HasField("pod") or (
+                held and "reprieve.compare/protected" in _labels(held_object)
+            ):
                 continue
-            found.preemption.picked = found.preemption.picked or each.pod.spec.node_name
-            candidate = found.preemption.candidates.add(node_name=each.pod.spec.node_name)
+            found.preemption.picked = found.preemption.picked or held_object.pod.spec.node_name
+            candidate = found.preemption.candidates.add(node_name=held_object.pod.spec.node_name)
             victim = candidate.victims.add().pod
-            victim.uid, victim.namespace = each.pod.metadata.uid, "default"
-            victim.name = each.pod.metadata.name
+            victim.uid, victim.namespace = held_object.pod.metadata.uid, "default"
+            victim.name = held_object.pod.metadata.name
         return found
 
 

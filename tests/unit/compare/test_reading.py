@@ -26,7 +26,7 @@ def test_a_binding_a_refusal_and_a_preemption_are_decisions(tmp_path: Path) -> N
         line(6, "MODIFIED", pod("b", 5, refused=HELPLESS)),
         line(7, "MODIFIED", pod("b", 6, refused=FIT, status={"nominatedNodeName": "n"})),
     )
-    told = [(each.kind, each.pod.name, each.node, each.position) for each in found.decisions]
+    told = [(entry.kind, entry.pod.name, entry.node, entry.position) for entry in found.decisions]
     assert told == [
         (DecisionKind.BIND, "a", "n", 2),
         (DecisionKind.FAILURE, "b", "", 4),
@@ -49,7 +49,7 @@ def test_a_gated_pod_and_one_of_another_scheduler_are_not_decided_about(tmp_path
     )
     assert recording(tmp_path, *lines).decisions == []
     ours = recording(tmp_path, *lines, scheduler_names=["other"])
-    assert [each.pod.name for each in ours.decisions] == ["other"]
+    assert [entry.pod.name for entry in ours.decisions] == ["other"]
 
 
 def test_an_attempt_that_says_nothing_of_preemption_and_stays_nominated_preempted_again(
@@ -64,7 +64,7 @@ def test_an_attempt_that_says_nothing_of_preemption_and_stays_nominated_preempte
         line(4, "MODIFIED", pod("b", 3, refused=FIT, status=nominated)),
         line(5, "MODIFIED", pod("b", 4, refused=FIT.replace("cpu", "memory"), status=nominated)),
     )
-    assert [each.kind for each in found.decisions] == [
+    assert [entry.kind for entry in found.decisions] == [
         DecisionKind.PREEMPTION,
         DecisionKind.PREEMPTION,
     ]
@@ -109,14 +109,14 @@ def test_the_logs_order_lets_a_binding_stand_before_what_was_decided_later(tmp_p
         line(4, "MODIFIED", pod("b", 5, node="n")),
     )
     plain = recording(tmp_path, *lines)
-    assert [(each.pod.name, each.position) for each in plain.decisions] == [("a", 3), ("b", 4)]
+    assert [(entry.pod.name, entry.position) for entry in plain.decisions] == [("a", 3), ("b", 4)]
     log: list[Raw] = [
         {"pod": "default/b", "node": "n", "feasible": 1},
         {"pod": "default/a", "node": "n"},
     ]
     ordered = recording(tmp_path, *lines, log=log)
     assert ordered.has_order
-    assert [(each.pod.name, each.position) for each in ordered.decisions] == [("b", 3), ("a", 3)]
+    assert [(entry.pod.name, entry.position) for entry in ordered.decisions] == [("b", 3), ("a", 3)]
 
 
 def test_a_trace_that_is_not_a_recording_is_refused(tmp_path: Path) -> None:

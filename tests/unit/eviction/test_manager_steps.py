@@ -77,7 +77,7 @@ def _step(
 
 
 def _evicted(result: StepResult) -> list[str]:
-    return [each.name for each in result.evictions]
+    return [eviction.name for eviction in result.evictions]
 
 
 def test_a_hard_threshold_evicts_one_pod_a_step_at_once() -> None:
@@ -110,7 +110,7 @@ def test_a_soft_threshold_waits_for_its_grace_while_the_condition_shows_at_once(
     assert (_evicted(early), early.conditions_held) == ([], (ConditionType.MEMORY_PRESSURE,))
     assert early.next_step_ns == 10 * S
     late = _step(manager, 30, _memory(0.5), _pod("a", termination_grace_s=20))
-    assert [each.grace_period_s for each in late.evictions] == [20]
+    assert [eviction.grace_period_s for eviction in late.evictions] == [20]
 
 
 def test_relief_during_the_grace_period_restarts_it() -> None:
@@ -155,7 +155,7 @@ def test_a_collection_that_frees_enough_spares_the_pod() -> None:
     assert (asked.containers, asked.images) == (True, True)
     result = manager.resume(_nodefs(15))
     assert (_evicted(result), result.ranking) == ([], ())
-    assert [each.message for each in result.events] == ["Attempting to reclaim ephemeral-storage"]
+    assert [event.message for event in result.events] == ["Attempting to reclaim ephemeral-storage"]
 
 
 @pytest.mark.parametrize("after", [_nodefs(14), None])
@@ -248,7 +248,7 @@ def test_all_pods_above_a_local_storage_limit_go_in_one_step_and_instead_of_a_th
     ]
     summary = NodeSummary(
         memory=MemoryStats(available_bytes=0, working_set_bytes=GI),
-        pods={each.uid: usage for each in pods},
+        pods={pod.uid: usage for pod in pods},
     )
     manager = Manager(EvictionConfig(hard={"memory.available": "1Gi"}))
     result = _step(manager, 0, summary, *pods)
@@ -266,7 +266,7 @@ def test_a_critical_pod_at_the_head_of_the_ranking_is_passed_over() -> None:
         annotations={"kubernetes.io/config.source": "file"},
     )
     result = _step(Manager(HARD), 0, _memory(0.5), static, _pod("a", 10))
-    assert [each.name for each in result.ranking] == ["static", "a"]
+    assert [pod.name for pod in result.ranking] == ["static", "a"]
     assert _evicted(result) == ["a"]
     assert _step(Manager(HARD), 0, _memory(0.5), static).next_step_ns == 10 * S
 
@@ -305,9 +305,9 @@ def test_a_restored_run_forgets_thresholds_that_are_configured_no_more() -> None
 def test_containerfs_is_observed_once_the_file_systems_are_detected() -> None:
     """Its threshold is that of the file system that it lies on."""
     manager = Manager(EvictionConfig(hard={"nodefs.available": "10%"}))
-    assert [each.signal.value for each in manager.watched_now] == ["nodefs.available"]
+    assert [threshold.signal.value for threshold in manager.watched_now] == ["nodefs.available"]
     _step(manager, 0, _nodefs(50))
-    assert [str(each) for each in manager.watched_now] == [
+    assert [str(threshold) for threshold in manager.watched_now] == [
         "nodefs.available<10% grace=0s min_reclaim=",
         "containerfs.available<10% grace=0s min_reclaim=",
     ]

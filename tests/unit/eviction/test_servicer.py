@@ -62,7 +62,7 @@ class Caller:
 
         async def parts() -> list[pb.GetStateResponse]:
             request = session_pb2.GetStateRequest(stamp=stamp)
-            return [each async for each in self.servicer.GetState(request, NO_CONTEXT)]
+            return [part async for part in self.servicer.GetState(request, NO_CONTEXT)]
 
         return list(merged(asyncio.run(parts()), pb.GetStateResponse()).nodes)
 
@@ -91,12 +91,12 @@ def _step(at_s: int, available_gi: float, *pods: str, active: tuple[str, ...] = 
 
 
 def _evicted(answer: pb.OperationResult) -> list[str]:
-    return [each.pod.uid for each in answer.step.evictions]
+    return [eviction.pod.uid for eviction in answer.step.evictions]
 
 
 def _under(conditions: Iterable[node_pb2.NodeCondition]) -> list[str]:
     """Return which of the three conditions hold."""
-    found = [(each.type, each.status) for each in conditions]
+    found = [(condition.type, condition.status) for condition in conditions]
     assert [name for name, _ in found] == ["MemoryPressure", "DiskPressure", "PIDPressure"]
     return [name for name, status in found if status == "True"]
 
@@ -106,7 +106,7 @@ def test_pods_are_remembered_by_uid_until_a_step_leaves_them_out() -> None:
     caller = Caller(HARD)
     caller.step(_step(0, 4, "a", "b"))
     answer = caller.step(_step(1, 0.5, "c", active=("b", "a")))
-    assert [each.pod.uid for each in answer.step.ranking] == ["c", "b", "a"]
+    assert [pod.pod.uid for pod in answer.step.ranking] == ["c", "b", "a"]
     caller.step(_step(2, 0.5, active=("a",)))
     with pytest.raises(FieldError) as caught:
         caller.step(_step(3, 0.5, active=("a", "b")))
@@ -117,7 +117,7 @@ def test_pods_are_remembered_by_uid_until_a_step_leaves_them_out() -> None:
 def test_the_ranking_shows_its_first_ten() -> None:
     """Most likely first."""
     answer = Caller(HARD).step(_step(0, 0.5, *(f"p{number:02}" for number in range(12))))
-    assert [each.pod.uid for each in answer.step.ranking] == [f"p{n:02}" for n in range(10)]
+    assert [pod.pod.uid for pod in answer.step.ranking] == [f"p{n:02}" for n in range(10)]
 
 
 @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ def test_a_failed_kill_is_answered_also_after_a_collection() -> None:
     with pytest.raises(PreconditionError):
         caller.step(step)
     answer = caller.resume(pb.Resume(node_name="n", observations=observations))
-    assert [each.kill_failed for each in answer.step.evictions] == [True]
+    assert [eviction.kill_failed for eviction in answer.step.evictions] == [True]
     with pytest.raises(PreconditionError):
         caller.resume(pb.Resume(node_name="n"))
 
@@ -237,7 +237,7 @@ def test_remaining_thresholds_keep_their_state_when_others_change() -> None:
     caller = Caller(HARD)
     caller.step(_step(0, 0.5))
     answer = caller.configure(ev.EvictionConfig(hard={"memory.available": "2Gi"}))
-    assert [each.quantity for each in answer.thresholds] == ["2Gi"]
+    assert [threshold.quantity for threshold in answer.thresholds] == ["2Gi"]
     assert _under(caller.state().conditions) == ["MemoryPressure"]
     assert list(caller.state().first_observed) == []
 
@@ -272,8 +272,8 @@ def test_a_batch_with_too_large_an_answer_is_done_in_part() -> None:
     """The rest, sent again, has the results of operations that are sent one by one."""
     config = ev.EvictionConfig(hard={"memory.available": "1Gi"})
     operations, caller, single = large_batch(), Caller(config), Caller(config)
-    one_by_one = [single.send(each).results[0] for each in operations]
-    assert sum(each.ByteSize() for each in one_by_one) > PART_BYTES
+    one_by_one = [single.send(operation).results[0] for operation in operations]
+    assert sum(answer.ByteSize() for answer in one_by_one) > PART_BYTES
     results: list[pb.OperationResult] = []
     answers = 0
     while len(results) < len(operations):

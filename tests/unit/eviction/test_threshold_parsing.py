@@ -11,7 +11,7 @@ from services.kube.kubelet import EvictionConfig, Mode
 
 
 def _texts(config: EvictionConfig) -> list[str]:
-    return [str(each) for each in Manager(config).thresholds]
+    return [str(threshold) for threshold in Manager(config).thresholds]
 
 
 def test_hard_soft_and_reclaim_become_thresholds_in_that_order() -> None:
@@ -37,7 +37,7 @@ def test_only_hard_memory_is_copied_to_allocatable_memory() -> None:
         hard={"memory.available": "12.5%", "nodefs.available": "10%"},
         enforce_node_allocatable=("pods",),
     )
-    assert [each for each in _texts(config) if each.startswith("allocatable")] == [
+    assert [text for text in _texts(config) if text.startswith("allocatable")] == [
         "allocatableMemory.available<12.5% grace=0s min_reclaim="
     ]
 

@@ -99,7 +99,9 @@ LABELS = st.dictionaries(st.sampled_from("abc"), st.sampled_from("xyz"))
 REQUIREMENTS = st.builds(
     Requirement,
     key=st.sampled_from("abc"),
-    operator=st.sampled_from([each for each in Operator if each.value not in ("Gt", "Lt")]),
+    operator=st.sampled_from(
+        [operator for operator in Operator if operator.value not in ("Gt", "Lt")]
+    ),
     values=st.lists(st.sampled_from("xyz"), max_size=2).map(tuple),
 )
 SELECTORS = st.none() | st.builds(
@@ -113,13 +115,13 @@ def test_indexed_label_selectors_match_like_a_scan(
 ) -> None:
     """In the order in which they came; one that is replaced keeps its place."""
     selectors: LabelSelectors[int] = LabelSelectors()
-    each: dict[int, LabelSelector | None] = {}
+    by_key: dict[int, LabelSelector | None] = {}
     for key, selector in changes:
         if isinstance(selector, str):
             selectors.remove(key)
-            each.pop(key, None)
+            by_key.pop(key, None)
         else:
             selectors.put(key, selector)
-            each[key] = selector
-    matching = [key for key, one in each.items() if one is not None and one.matches(labels)]
+            by_key[key] = selector
+    matching = [key for key, one in by_key.items() if one is not None and one.matches(labels)]
     assert selectors.matching(labels) == matching

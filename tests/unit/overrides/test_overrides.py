@@ -42,7 +42,7 @@ def refusal(
 def nodes(records: list[trace_pb2.Record]) -> list[str]:
     """Return the names of the nodes that are created."""
     created = (record.create for record in records if record.HasField("create"))
-    return [each.node.metadata.name for each in created if each.HasField("node")]
+    return [entry.node.metadata.name for entry in created if entry.HasField("node")]
 
 
 def pods(records: list[trace_pb2.Record]) -> list[trace_pb2.PodCreate]:
@@ -60,7 +60,7 @@ def test_the_pods_of_a_class_follow_its_new_value() -> None:
     records = changed("priorityClass.batch.value=50")
     values = [r.create.priority_class.value for r in records if r.create.HasField("priority_class")]
     assert values == [50]
-    assert [each.pod.spec.priority for each in pods(records)] == [50, 10]
+    assert [pod.pod.spec.priority for pod in pods(records)] == [50, 10]
 
 
 @pytest.mark.parametrize("kind", CONTROLLERS)
@@ -81,7 +81,7 @@ def test_a_class_s_new_value_reaches_the_template_of_any_controller(kind: str) -
 def test_the_admitted_pods_of_a_class_follow_its_new_preemption_policy() -> None:
     """A recorded pod may have its priority and leave the policy out."""
     records = changed("priorityClass.batch.preemptionPolicy=Never")
-    policies = [each.pod.spec.preemption_policy for each in pods(records)]
+    policies = [pod.pod.spec.preemption_policy for pod in pods(records)]
     assert policies == ["Never", ""]
 
 
@@ -89,7 +89,10 @@ def test_a_class_that_pods_only_name_is_created_with_its_value() -> None:
     """So that pods which controllers make are admitted with it, too."""
     records = changed("priorityClass.web.value=5", "priorityClass.web.preemptionPolicy=Never")
     classes = [r.create.priority_class for r in records if r.create.HasField("priority_class")]
-    assert [(each.metadata.name, each.value) for each in classes] == [("web", 5), ("batch", 10)]
+    assert [(class_.metadata.name, class_.value) for class_ in classes] == [
+        ("web", 5),
+        ("batch", 10),
+    ]
     assert classes[0].preemption_policy == "Never"
     assert pods(records)[1].pod.spec.priority == 5
     check = OrderCheck()
@@ -117,7 +120,7 @@ def test_min_available_replaces_max_unavailable() -> None:
     """They exclude each other in a PodDisruptionBudget."""
     for key in ("pdb.web.minAvailable=2", "pdb.prod/web.minAvailable=2"):
         specs = [r.create.pod_disruption_budget.spec for r in changed(key) if "budget" in str(r)]
-        spec = next(each for each in specs if each.HasField("min_available"))
+        spec = next(spec for spec in specs if spec.HasField("min_available"))
         assert spec.min_available.int_value == 2
         assert not spec.HasField("max_unavailable")
 
@@ -158,7 +161,7 @@ def test_pods_of_dropped_nodes_become_pending() -> None:
     """By a label selector."""
     records = changed(drop="zone in (b), !gpu")
     assert nodes(records) == ["n0", "n2", "n4", "n6", "n8"]
-    assert [each.pod.spec.node_name for each in pods(records)] == ["", ""]
+    assert [pod.pod.spec.node_name for pod in pods(records)] == ["", ""]
 
 
 def test_pods_that_terminate_or_have_ended_go_with_their_dropped_node() -> None:
@@ -169,12 +172,12 @@ def test_pods_that_terminate_or_have_ended_go_with_their_dropped_node() -> None:
 
     def records() -> Iterator[trace_pb2.Record]:
         yield from trace()
-        for number, each in enumerate((terminating, ended), 80):
-            create = trace_pb2.PodCreate(pod=each)
+        for number, message in enumerate((terminating, ended), 80):
+            create = trace_pb2.PodCreate(pod=message)
             yield trace_pb2.Record(time_ns=number, sequence=number, pod_create=create)
 
     left = list(Overrides(drop_nodes="n1").records(records, 0))
-    assert [each.pod.metadata.name for each in pods(left)] == ["on-n1", "web-0"]
+    assert [pod.pod.metadata.name for pod in pods(left)] == ["on-n1", "web-0"]
 
 
 def test_a_selector_that_matches_no_node_names_the_labels_that_there_are() -> None:
@@ -217,9 +220,9 @@ def test_arrivals_request_the_target_and_never_end() -> None:
     records = changed(arrivals="cpu=0.5", seed=3)
     made = pods(records)
     assert len(made) == 20
-    assert len({each.pod.metadata.uid for each in made}) == 20
+    assert len({create.pod.metadata.uid for create in made}) == 20
     assert {record.time_ns for record in records} == {1}
-    assert not any(each.HasField("life") or each.pod.spec.node_name for each in made)
+    assert not any(create.HasField("life") or create.pod.spec.node_name for create in made)
     assert records == changed(arrivals="cpu=0.5", seed=3)
     assert records != changed(arrivals="cpu=0.5", seed=4)
 
@@ -261,7 +264,7 @@ def test_unselected_pods_use_nothing_if_the_trace_has_no_usage() -> None:
     overrides = Overrides(usage=("tier memory 1Gi", "tier ephemeral-storage 2Gi"))
     first, second, *given = overrides.plan(trace).usage
     assert given == list(overrides.usage_rules.values())
-    assert [(each.resource, each.selects_all) for each in (first, second)] == [
+    assert [(change.resource, change.selects_all) for change in (first, second)] == [
         ("ephemeral-storage", True),
         ("memory", True),
     ]

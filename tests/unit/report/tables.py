@@ -22,7 +22,7 @@ class HandMadeTables(RunTables):
             columns = ", ".join(f'"{column.name}" {column.type}' for column in table.columns)
             self._connection.execute(f"CREATE TABLE {name} ({columns})")
             for row in rows.get(name, []):
-                names = ", ".join(f'"{each}"' for each in row)
+                names = ", ".join(f'"{cell}"' for cell in row)
                 marks = ", ".join("?" for _ in row)
                 sql = f"INSERT INTO {name} ({names}) VALUES ({marks})"  # noqa: S608 - names of a test's own
                 self._connection.execute(sql, list(row.values()))

@@ -143,7 +143,7 @@ def test_the_preemption_graph_shows_which_pods_displaced_which() -> None:
     (series,) = figure.charts[""]["series"]
     left = "<default: pods without a controller (9)"
     assert series["links"] == [{"source": left, "target": ">Job default/a (1)", "value": 3}]
-    names = [each["name"] for each in series["data"]]
+    names = [point["name"] for point in series["data"]]
     assert names == [left, ">Job default/a (1)"]
     assert figure.rows[0][:3] == ["default/p", "9", 3]
 
@@ -157,7 +157,7 @@ def test_a_preemption_graph_of_thousands_stays_small() -> None:
     ]
     (series,) = preemptions(source(preemptions=rows)).charts[""]["series"]
     assert len(series["data"]) <= 26
-    assert sum(each["value"] for each in series["links"]) == 40
+    assert sum(link["value"] for link in series["links"]) == 40
 
 
 def test_evictions_are_named_by_signal_and_threshold() -> None:
@@ -191,9 +191,9 @@ def test_overlapping_pods_of_a_node_get_separate_lanes() -> None:
         )
     )
     lanes = {
-        each["name"]: each["value"][:3]
+        point["name"]: point["value"][:3]
         for series in figure.charts["n"]["series"]
-        for each in series["data"]
+        for point in series["data"]
     }
     assert lanes == {
         "default/a": [0.0, 10.0, 0],

@@ -99,6 +99,6 @@ def test_the_head_names_the_run_and_its_traces() -> None:
 )
 def test_the_head_has_a_runs_end_as_a_sentence(end: str, shown: str) -> None:
     """After the word "Ended"; for every end that a replay has."""
-    assert {each.value for each in ReplayEnd} >= {end}
+    assert {end.value for end in ReplayEnd} >= {end}
     manifest = Manifest(version="1.2", seed=7, rules="v1.34", traces=(), finished=True, end=end)
     assert dict(report_head(source(), manifest, "today").described)["Ended"] == shown

@@ -37,8 +37,8 @@ def _chunks(plain: object) -> Chunks:
 
 def _read(chunks: Chunks, service: str = "queue", limits: Limits = DEFAULT_LIMITS) -> Checkpoint:
     async def stream() -> AsyncIterator[session_pb2.CheckpointChunk]:
-        for each in chunks:
-            yield each
+        for chunk in chunks:
+            yield chunk
 
     return asyncio.run(read_checkpoint(service, stream(), limits))
 
@@ -61,8 +61,8 @@ def test_a_big_state_comes_in_chunks_of_1_mib_at_most() -> None:
     plain = random.Random(1).randbytes(2 * CHUNK_BYTES_MAX).hex()  # noqa: S311 - bytes that do not compress
     chunks = _chunks(plain)
     assert len(chunks) > 2
-    assert max(len(each.data) for each in chunks) == CHUNK_BYTES_MAX
-    assert [each.HasField("info") for each in chunks] == [True] + [False] * (len(chunks) - 1)
+    assert max(len(chunk.data) for chunk in chunks) == CHUNK_BYTES_MAX
+    assert [chunk.HasField("info") for chunk in chunks] == [True] + [False] * (len(chunks) - 1)
     assert _read(chunks).state == plain
 
 
@@ -115,11 +115,11 @@ def test_a_restored_session_is_a_new_one_whose_sequence_starts_again() -> None:
     saved.sequence, saved.at_ns = 7, 5
     read = Checkpoint(checkpoint_info("queue", saved), None, 100)
     made = [restore_session(sessions, read, core, objects=3) for core in ("one", "two")]
-    assert [(each.sequence, each.at_ns, each.content) for each in made] == [
+    assert [(session.sequence, session.at_ns, session.content) for session in made] == [
         (0, 5, "one"),
         (0, 5, "two"),
     ]
-    assert len({saved.name, *(each.name for each in made)}) == len(sessions) == 3
+    assert len({saved.name, *(session.name for session in made)}) == len(sessions) == 3
 
 
 def test_what_a_checkpoint_restores_counts_towards_the_limits() -> None:

@@ -58,14 +58,14 @@ def bearer(token: str, scheme: str = "Bearer") -> Context:
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_method_of_the_contract_is_in_the_table(name: str) -> None:
     """A new one has to say whether it drives or looks."""
-    methods = {each.name for each in SERVICES[name].methods}
+    methods = {method.name for method in SERVICES[name].methods}
     assert methods
     assert not methods - set(METHODS)
 
 
 def test_the_table_has_no_method_that_does_not_exist() -> None:
     """Reflection has one of its own."""
-    methods = {each.name for service in SERVICES.values() for each in service.methods}
+    methods = {method.name for service in SERVICES.values() for method in service.methods}
     assert set(METHODS) - methods == {"ServerReflectionInfo"}
 
 

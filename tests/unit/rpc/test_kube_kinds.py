@@ -21,7 +21,7 @@ def test_every_kind_survives_a_round_trip(kind: str) -> None:
 def test_every_object_has_an_api_version() -> None:
     """The table and the message know the same kinds."""
     types = [field.message_type for field in KubernetesObject.DESCRIPTOR.fields]
-    assert sorted(each.name for each in types if each) == sorted(API_VERSIONS)
+    assert sorted(type_.name for type_ in types if type_) == sorted(API_VERSIONS)
 
 
 def test_a_kind_of_another_group_is_another_kind() -> None:

@@ -45,7 +45,7 @@ async def answered(channel: grpc.aio.Channel, *, streams: bool) -> Any:
         method = channel.unary_unary("/s/M")
         return await method(b"x")
     method = channel.stream_stream("/s/M")
-    return [each async for each in method(iter([b"x"]))]
+    return [answer async for answer in method(iter([b"x"]))]
 
 
 def unary(

@@ -106,13 +106,13 @@ def test_a_request_makes_a_server_span_with_its_status(*, local: bool) -> None:
         await failed(stub.Apply(apply(stamp=stamp(session, 2), heads=99)))
 
     good, refused, broken = spans_of(play, local=local)
-    assert {each.kind for each in (good, refused, broken)} == {SpanKind.SERVER}
-    assert {(each.name, each.context.trace_id, each.parent_id) for each in (good, refused)} == {
+    assert {span.kind for span in (good, refused, broken)} == {SpanKind.SERVER}
+    assert {(span.name, span.context.trace_id, span.parent_id) for span in (good, refused)} == {
         (f"{METHOD}Apply", TRACE, PARENT)
     }
-    codes = [each.attributes["rpc.grpc.status_code"] for each in (good, refused, broken)]
+    codes = [span.attributes["rpc.grpc.status_code"] for span in (good, refused, broken)]
     assert codes == [0, grpc.StatusCode.NOT_FOUND.value[0], grpc.StatusCode.INTERNAL.value[0]]
-    assert [each.error != "" for each in (good, refused, broken)] == [False, False, True]
+    assert [span.error != "" for span in (good, refused, broken)] == [False, False, True]
     assert "division" not in broken.error
 
 
@@ -130,7 +130,7 @@ def test_a_stream_that_breaks_marks_the_request_that_broke_it(*, local: bool) ->
             await stream.read()
 
     good, broken = spans_of(play, local=local)
-    codes = [each.attributes["rpc.grpc.status_code"] for each in (good, broken)]
+    codes = [span.attributes["rpc.grpc.status_code"] for span in (good, broken)]
     assert codes == [0, grpc.StatusCode.INTERNAL.value[0]]
     assert (good.error, broken.error != "") == ("", True)
 

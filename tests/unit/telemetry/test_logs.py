@@ -48,8 +48,8 @@ def written(monkeypatch: pytest.MonkeyPatch, level: str, form: LogFormat) -> lis
 
 def test_json_lines_have_levels_and_the_ids_of_a_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     """One object in a line, with any characters in the text."""
-    lines = [json.loads(each) for each in written(monkeypatch, "info", LogFormat.JSON)]
-    assert [each["severity"] for each in lines] == ["INFO", "WARN", "ERROR"]
+    lines = [json.loads(entry) for entry in written(monkeypatch, "info", LogFormat.JSON)]
+    assert [line["severity"] for line in lines] == ["INFO", "WARN", "ERROR"]
     assert lines[0]["message"] == "a name with\x1b[31m an escape"
     assert "trace_id" not in lines[0]
     assert (lines[1]["trace_id"], lines[1]["span_id"]) == (TRACE, SPAN)

@@ -47,6 +47,6 @@ def test_ids_are_valid_and_differ_within_a_trace() -> None:
     assert ids is not None
     spans = {ids.next_span_id() for _ in range(100)}
     assert len(spans) == 100
-    assert len({each[:7] for each in spans}) == 100  # so much of it tools show
+    assert len({span[:7] for span in spans}) == 100  # so much of it tools show
     assert len(ids.trace_id) == 32
     assert all(len(span) == 16 and int(span, 16) for span in spans)

@@ -66,17 +66,17 @@ def test_a_line_is_a_traces_data_in_otlp_s_json(tmp_path: Path) -> None:
     (resource_spans,) = line["resourceSpans"]
     (span,) = resource_spans["scopeSpans"][0]["spans"]
     assert (span["traceId"], span["startTimeUnixNano"]) == (_TRACE, "1571904000000000001")
-    for each in (span, *span["links"]):
+    for holder in (span, *span["links"]):
         for key in ("traceId", "spanId", "parentSpanId"):
-            each.pop(key, None)  # bytes are base64 in protobuf's own JSON, and not in OTLP's
+            holder.pop(key, None)  # bytes are base64 in protobuf's own JSON, and not in OTLP's
     message = json_format.ParseDict(line, TracesData())
     attributes = message.resource_spans[0].scope_spans[0].spans[0].attributes
-    values = {each.key: each.value for each in attributes}
+    values = {attribute.key: attribute.value for attribute in attributes}
     assert values["text"].string_value == 'a "quoted" ü'
     assert values["number"].int_value == 2**40
     assert values["flag"].bool_value
     assert values["share"].double_value == 0.5
-    assert [each.string_value for each in values["list"].array_value.values] == ["a", "b"]
+    assert [value.string_value for value in values["list"].array_value.values] == ["a", "b"]
     assert message.resource_spans[0].scope_spans[0].spans[0].status.message == "refused"
 
 
@@ -92,13 +92,13 @@ def test_a_span_has_its_kind_and_its_scope_a_version(tmp_path: Path, collector: 
     sink.close()
     (line,) = _lines(tmp_path / "spans.jsonl")
     (written,) = line["resourceSpans"][0]["scopeSpans"]
-    assert [each["kind"] for each in written["spans"]] == [1, 2]
+    assert [span["kind"] for span in written["spans"]] == [1, 2]
     assert written["scope"] == {"name": "reprieve", "version": "0.1.0"}
     (request,) = collector.requests
     assert isinstance(request, ExportTraceServiceRequest)
     (sent,) = request.resource_spans[0].scope_spans
-    assert [each.kind for each in sent.spans] == [1, 2]
-    assert [bool(each.flags & SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK) for each in sent.spans] == [
+    assert [span.kind for span in sent.spans] == [1, 2]
+    assert [bool(span.flags & SPAN_FLAGS_CONTEXT_IS_REMOTE_MASK) for span in sent.spans] == [
         False,
         True,
     ]
@@ -211,7 +211,13 @@ def test_a_collector_receives_every_span_unchanged(collector: Collector, tmp_pat
     assert (spans[0].trace_id.hex(), spans[0].parent_span_id.hex()) == (_TRACE, f"{255:016x}")
     assert spans[0].end_time_unix_nano == 1_571_904_000_000_000_002
     assert spans[0].links[0].span_id.hex() == f"{0xAA:016x}"
-    assert {each.key for each in spans[0].attributes} == {"text", "number", "flag", "share", "list"}
+    assert {attribute.key for attribute in spans[0].attributes} == {
+        "text",
+        "number",
+        "flag",
+        "share",
+        "list",
+    }
     assert not (tmp_path / "spans.jsonl").exists()
 
 

@@ -110,7 +110,7 @@ def test_a_trace_whose_writer_failed_has_no_end(tmp_path: Path) -> None:
     assert not has_end(tmp_path / "t.ktr")
     with pytest.raises(RuntimeError):
         write(tmp_path / "whole.ktr", records())
-    assert [each.name for each in tmp_path.iterdir()] == ["t.ktr"]
+    assert [path.name for path in tmp_path.iterdir()] == ["t.ktr"]
 
 
 def test_an_appended_trace_has_one_end(tmp_path: Path) -> None:

@@ -83,8 +83,8 @@ def _records() -> list[trace_pb2.Record]:
     profile.segments.add(memory_bytes=5)
     records = [
         make_header(source="test", window_end_time_ns=99),
-        *(trace_pb2.Record(create=_object(*each)) for each in OBJECTS),
-        *(trace_pb2.Record(update=_object(*each)) for each in OBJECTS),
+        *(trace_pb2.Record(create=_object(*obj)) for obj in OBJECTS),
+        *(trace_pb2.Record(update=_object(*obj)) for obj in OBJECTS),
         make_pod(0, 0, "p"),
         trace_pb2.Record(usage=profile),
         trace_pb2.Record(delete=trace_pb2.Delete(object=pod, grace_period_seconds=30)),
@@ -154,7 +154,7 @@ def _in_snake_case(plain: Any) -> Any:
 
 
 def _snake(name: str) -> str:
-    return re.sub(r"[A-Z]", lambda each: f"_{each[0].lower()}", name)
+    return re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", name)
 
 
 @pytest.mark.parametrize("version", [1, "1"])

@@ -18,7 +18,7 @@ def test_each_check_is_a_test_case() -> None:
     root = ET.fromstring(junit_xml("reprieve sweep", [HELD, FAILED, BROKEN]))  # noqa: S314 - made here
     assert [root.get(name) for name in ("tests", "failures", "errors")] == ["3", "1", "1"]
     cases = list(root.iter("testcase"))
-    assert [(each.get("classname"), len(each)) for each in cases] == [("b", 0), ("b", 1), ("c", 1)]
+    assert [(case.get("classname"), len(case)) for case in cases] == [("b", 0), ("b", 1), ("c", 1)]
     assert cases[1].get("name") == "pending{name=<a&b>} == 0"
     failure = cases[1].find("failure")
     assert failure is not None

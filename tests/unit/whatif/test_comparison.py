@@ -21,7 +21,7 @@ def pod(name: str, node: str = "", **what: int) -> PodFacts:
 
 def run(*pods: PodFacts) -> RunFacts:
     """Return a run of some pods."""
-    return RunFacts(end_ns=60 * 10**9, pods={each.key: each for each in pods})
+    return RunFacts(end_ns=60 * 10**9, pods={pod.key: pod for pod in pods})
 
 
 def test_pods_pair_by_name_and_each_change_is_counted_by_class_and_namespace() -> None:
@@ -50,7 +50,7 @@ def test_the_waits_of_bound_and_of_pending_pods_are_separate() -> None:
     (group,) = compare(a, b).groups
     assert group.counts == {"waited shorter": 1, "still waiting longer": 2, "got no node": 1}
     assert group.totals_ns == {"waited shorter": 7 * 10**9, "still waiting longer": 80 * 10**9}
-    figures = {each.name: (each.a, each.b) for each in compare(a, b).figures}
+    figures = {figure.name: (figure.a, figure.b) for figure in compare(a, b).figures}
     assert figures["waited_max"] == (30, 2)
     assert figures["still_waiting_mean"] == (10, 45)
     assert figures["still_waiting_max"] == (10, 50)
@@ -67,7 +67,7 @@ def test_equal_runs_have_no_change() -> None:
 def test_a_figures_change_has_its_size() -> None:
     """In itself, and as a share of A's."""
     found = compare(run(pod("x", "n1"), pod("y", "n1")), run(pod("x", "n1"), pod("y")))
-    bound = next(each for each in found.figures if each.name == "bound")
+    bound = next(figure for figure in found.figures if figure.name == "bound")
     assert (bound.change, bound.share) == (-1, -0.5)
 
 
@@ -75,7 +75,7 @@ def test_a_figure_that_one_run_lacks_differs_and_has_no_change() -> None:
     """No pod was bound in B, so that none has waited for 0 s; and its nodes have no GPU."""
     a, b = run(pod("x", "n1", waited=2)), run(pod("x"))
     a.allocatable["nvidia.com/gpu"] = 2
-    figures = {each.name: each for each in compare(a, b).figures}
+    figures = {figure.name: figure for figure in compare(a, b).figures}
     waited, gpus = figures["waited_p50"], figures["allocated{resource=nvidia.com/gpu}"]
     assert (waited.a, waited.b, waited.change, waited.share) == (2, None, None, None)
     assert (waited.is_changed, gpus.is_changed) == (True, True)

@@ -41,7 +41,7 @@ def test_workers_of_a_cluster_run_the_cells(
             dask=cluster.scheduler_address,
             report=lambda _each, ended, _total: seen.append(ended),
         )
-    assert [each.figures.get("bound") for each in found] == [1.0, 2.0, None]
+    assert [run.figures.get("bound") for run in found] == [1.0, 2.0, None]
     assert found[2].problem == "no room"
     assert seen == [1, 2, 3]
 

@@ -89,7 +89,7 @@ def test_the_plot_is_well_formed_and_has_a_bar_for_each_place() -> None:
     """And requests nothing over a network."""
     text = plot(table(finished()), "bound", "pods")
     root = ET.fromstring(text)  # noqa: S314 - it was made here
-    assert sum(each.get("class") == "bar" for each in root.iter()) == 2
+    assert sum(element.get("class") == "bar" for element in root.iter()) == 2
     assert "href" not in text
 
 

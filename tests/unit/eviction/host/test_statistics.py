@@ -121,7 +121,9 @@ def test_pods_are_found_below_their_qos_class_with_their_statistics(tmp_path: Pa
         )
     }
     running = list(running_pods(Cgroup.open(root), known))
-    assert [(each.pod.name, each.pod.priority) for each in running] == [("web", 7)]
+    assert [(pod.pod.name, pod.pod.priority) for pod in running] == [("web", 7)]
     used = usage(running)[UID]
     assert (used.memory_working_set_bytes, used.processes) == (80, 2)
-    assert [(each.name, each.memory_working_set_bytes) for each in used.containers] == [("c", 70)]
+    assert [
+        (container.name, container.memory_working_set_bytes) for container in used.containers
+    ] == [("c", 70)]

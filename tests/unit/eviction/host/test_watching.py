@@ -68,8 +68,8 @@ def watched(
         notifications=notifications,
     )
 
-    def report(each: StepReport) -> None:
-        reports.append(each)
+    def report(step: StepReport) -> None:
+        reports.append(step)
         after()
 
     machine = Machine(proc(tmp_path / "proc"))
@@ -90,7 +90,7 @@ def test_the_machine_the_limit_and_each_pod_are_seen(tmp_path: Path, root: Path)
     assert pods is not None
     assert memory.available_bytes == 400_000 * KIB
     assert (pods.available_bytes, pods.working_set_bytes) == (50 * MIB, 50 * MIB)
-    used = {uid: each.memory_working_set_bytes for uid, each in seen.summary.pods.items()}
+    used = {uid: item.memory_working_set_bytes for uid, item in seen.summary.pods.items()}
     assert used == {UID: 20 * MIB, OTHER_UID: 40 * MIB}
     assert (seen.pods, seen.result.evictions, seen.woken) == (2, (), WakeReason.INTERVAL)
 
@@ -101,7 +101,7 @@ def test_too_little_memory_for_pods_names_the_victim_and_kills_no_pod(
     """Both pods exceed their requests; the pod of lower priority is the victim."""
     v2(root, usage=100 * MIB, inactive=MIB // 2, limit=str(100 * MIB))
     (seen,) = watched(tmp_path, root, 1)
-    assert [each.value for each in seen.result.conditions_held] == ["MemoryPressure"]
+    assert [condition.value for condition in seen.result.conditions_held] == ["MemoryPressure"]
     (kill,) = seen.kills
     assert (kill.eviction.uid, kill.ended) == (OTHER_UID, None)
     assert kill.eviction.cause == "allocatableMemory.available"
@@ -115,7 +115,7 @@ def test_a_stall_or_an_event_wakes_the_watch_and_leaves_its_loop(
     answers = iter([[], [(3, select.POLLPRI)], [], [], []])
     monkeypatch.setattr(select, "poll", lambda: FakePoll(lambda: next(answers, [])))
     seen = watched(tmp_path, root, 3, notifications=True)
-    assert [each.woken for each in seen] == [
+    assert [step.woken for step in seen] == [
         WakeReason.INTERVAL,
         WakeReason.NOTIFICATION,
         WakeReason.INTERVAL,
@@ -183,8 +183,8 @@ def test_what_the_kernel_notifies_of_is_refreshed_every_10_s(
     monkeypatch.setattr(watch, "open_notifier", lambda _cgroup: Told())
     reports = watched(tmp_path, root, 7, notifications=True)
     refreshed: list[int] = []
-    for each in reports[:-1]:
-        if not refreshed or each.at_ns - refreshed[-1] >= 10 * SECOND_NS:
-            refreshed.append(each.at_ns)
+    for report in reports[:-1]:
+        if not refreshed or report.at_ns - refreshed[-1] >= 10 * SECOND_NS:
+            refreshed.append(report.at_ns)
     assert 1 < len(refreshed) < len(reports) // 2
     assert len(asked) == 2 * len(refreshed)
