@@ -13,6 +13,7 @@ from string import Template
 import orjson
 
 from replay.errors import unwritable
+from replay.report.devices import devices
 from replay.report.displaced import evictions, loops, oom_kills, preemptions
 from replay.report.load import latencies, pending, utilisation, waiting
 from replay.report.node_groups import node_groups
@@ -53,6 +54,7 @@ SECTIONS = (
     waiting,
     waits,
     node_groups,
+    devices,
     reasons,
     preemptions,
     node_timeline,

@@ -337,6 +337,24 @@ _TABLES = (
         ),
     ),
     Table(
+        name="device_usage",
+        row="the devices of a class that claims request by its name, from this moment on",
+        order="at_ns, device_class",
+        columns=(
+            Column("at_ns", "BIGINT", "simulated time, ns since the Unix epoch"),
+            Column("device_class", "VARCHAR", "name of the DeviceClass"),
+            Column("devices", "BIGINT", "devices that the class selects, of the newest slices"),
+            Column("in_use", "BIGINT", "of these, those of which a claim has at least a share"),
+            Column(
+                "blocked",
+                "BIGINT",
+                "free ones that consume more of a shared counter than is left: their parts are in "
+                "use",
+            ),
+            Column("wanted", "BIGINT", "devices of the class that unallocated claims request"),
+        ),
+    ),
+    Table(
         name="free_capacity",
         row="what was free of a resource at a moment, by why waiting pods could not use it",
         order="at_ns, resource, reason",

@@ -351,6 +351,9 @@ def _read_rounds(
     for use in state.nodes.values():
         facts.allocatable.update(use.node.allocatable)
         facts.allocated.update(use.requested)
+    for name, devices in meter.devices_at_end().items():
+        facts.allocatable[name] += devices.devices
+        facts.allocated[name] += devices.in_use
     return lives
 
 

@@ -16,8 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.results.run.cluster import ChangeType, ClusterState, NodeUse, ObjectChange
+from replay.results.run.device_use import ClassUse, DeviceTally
 from replay.world.api.pod_record import controller_of
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from services.kube.devices import IMPLICIT_EXTENDED_RESOURCE_PREFIX
 from services.kube.pod import TERMINAL_PHASES
 
 MOMENTS = 64
@@ -56,8 +58,9 @@ class Occupancy:
     times ns. peaks: the largest share of allocatable that was requested, percent. nodes_ns: the
     time of all nodes together. empty_ns: of those without a pod that a drain would move, that is
     with none but pods of DaemonSets and mirror pods; as the Cluster Autoscaler has it
-    (simulator/cluster.go, FindEmptyNodesToRemove). free: at the moments. pods: how many pods have
-    each requests; pods that follow each other under one name count once.
+    (simulator/cluster.go, FindEmptyNodesToRemove). blocked_ns: the time of free devices whose parts
+    are in use, by the resource of their class (resources_of). free: at the moments. pods: how many
+    pods have each requests; pods that follow each other under one name count once.
     """
 
     length_ns: int = 0
@@ -66,6 +69,7 @@ class Occupancy:
     peaks: dict[str, float] = field(default_factory=dict)
     nodes_ns: int = 0
     empty_ns: int = 0
+    blocked_ns: Counter[str] = field(default_factory=Counter)
     free: list[FreeNodes] = field(default_factory=list)
     pods: Counter[Requests] = field(default_factory=Counter)
 
@@ -79,11 +83,15 @@ class Occupancy:
 
         What is free on a node counts by the share of the pods that do not fit there, judged by
         requests alone. Pods that request nothing of the resource are left out; without any other
-        pod there is no value.
+        pod there is no value. Of a device class: the part of its devices that are free and whose
+        parts are in use.
         Source: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
         Fragmentation Gradient Descent", USENIX ATC 2023, which weighs free GPUs by the typical
         tasks that cannot use them; here of any resource, and without its kinds of partial GPUs.
         """
+        if resource in self.blocked_ns:
+            blocked, have = self.blocked_ns[resource], self.allocatable_ns[resource]
+            return 100 * blocked / have if have else None
         pods, have = typical(self.pods, resource), self.allocatable_ns[resource]
         if not (pods and have):
             return None
@@ -97,6 +105,11 @@ class Occupancy:
         )
         mean_scattered = scattered / MOMENTS / sum(pods.values())
         return 100 * mean_scattered * self.length_ns / have
+
+
+def resources_of(devices: DeviceTally) -> dict[str, ClassUse]:
+    """Return the devices of each class by the class's implicit extended resource."""
+    return {f"{IMPLICIT_EXTENDED_RESOURCE_PREFIX}{name}": use for name, use in devices.uses.items()}
 
 
 def typical(pods: Mapping[Requests, int], resource: str) -> dict[Requests, int]:
@@ -142,6 +155,7 @@ class OccupancyMeter:
         self._node_of: dict[str, str] = {}
         self._seen: set[str] = set()
         self._next_moment = 0
+        self._devices = DeviceTally()
 
     def reach(self, at_ns: int) -> None:
         """Add the time since the last event; called before an event of `at_ns` is applied."""
@@ -155,6 +169,13 @@ class OccupancyMeter:
             measured.allocated_ns[name] += used * lasted_ns
             if have:
                 measured.peaks[name] = max(measured.peaks.get(name, 0.0), 100 * used / have)
+        for name, use in resources_of(self._devices).items():
+            measured.allocatable_ns[name] += use.devices * lasted_ns
+            measured.allocated_ns[name] += use.in_use * lasted_ns
+            measured.blocked_ns[name] += use.blocked * lasted_ns
+            if use.devices:
+                share = 100 * use.in_use / use.devices
+                measured.peaks[name] = max(measured.peaks.get(name, 0.0), share)
         measured.nodes_ns += len(self._nodes) * lasted_ns
         measured.empty_ns += self._empty * lasted_ns
         self._keep_free(at_ns)
@@ -163,6 +184,7 @@ class OccupancyMeter:
     def applied(self, change: ObjectChange) -> None:
         """Note a change that was applied to the state."""
         message = change.message
+        self._devices.take(change)
         if isinstance(message, pod_pb2.Pod):
             self._note_pod(message, is_there=change.type is not ChangeType.DELETED)
         elif isinstance(message, node_pb2.Node) and change.type is ChangeType.DELETED:
@@ -172,6 +194,10 @@ class OccupancyMeter:
         """Return the measures up to the end."""
         self.reach(self._end_ns)
         return self._measured
+
+    def devices_at_end(self) -> Mapping[str, ClassUse]:
+        """Return the devices of each class after the last change, by the class's resource."""
+        return resources_of(self._devices)
 
     def _note_pod(self, pod: pod_pb2.Pod, *, is_there: bool) -> None:
         meta = pod.metadata

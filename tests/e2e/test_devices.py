@@ -12,8 +12,13 @@ from replay.backends.processes import EmbeddedServices
 from replay.explain.devices import device_refusals
 from replay.overrides.inventory import take_inventory
 from replay.overrides.nodes import NodePlan, change_nodes, scale_plan
+from replay.report.devices import devices
+from replay.report.section import open_source
+from replay.results.tables.query import RunTables
 from replay.runner import FinishedReplay
+from replay.whatif.facts import all_figures, read_facts
 from replay.world.models import Models
+from services.kube.devices import IMPLICIT_EXTENDED_RESOURCE_PREFIX
 from tests import device_objects as k8s
 from tests.e2e.replays import bindings, run, trace
 
@@ -330,3 +335,28 @@ def test_an_explanation_names_why_each_device_was_not_taken(
         "broken": ("has the taint k=v:NoSchedule", ()),
         "part": ("its parts are in use: counter card/memory", ()),
     }
+
+
+def test_tables_report_and_figures_have_the_devices_of_each_class(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Of two GPUs one is in use for 60 s, the other for 30 and then 15 s: 87.5 % of the time."""
+    pods = [k8s.pod(name, template="one", service_s=s) for name, s in (("p", 60), ("q", 30))]
+    last = k8s.pod("r", template="one", service_s=15)
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("a"), k8s.gpus("a", 2), k8s.device_class(), k8s.template("one"), *pods, last),
+    )
+    with RunTables(finished.run) as tables:
+        sql = "SELECT (at_ns - start_ns) // 1e9, in_use, wanted FROM device_usage, run"
+        rows = [tuple(map(int, row)) for row in tables.select(f"{sql} ORDER BY at_ns").rows()]
+        section = devices(open_source(tables))
+    assert rows[0] == (0, 2, 1)
+    assert (30, 2, 0) in rows
+    assert (45, 1, 0) in rows
+    assert rows[-1] == (60, 0, 0)
+    assert section.rows == [["gpu", 2, 2, 87.5, 0.0, 1]]
+    assert list(section.charts) == ["gpu"]
+    figures = all_figures(read_facts(finished.run))
+    assert figures[f"allocated_mean{{resource={IMPLICIT_EXTENDED_RESOURCE_PREFIX}gpu}}"] == 87.5

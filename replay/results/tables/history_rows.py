@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from replay.results.run.cluster import ChangeType, ClusterState, NodeUse, ObjectChange
+from replay.results.run.device_use import ClassUse, DeviceTally
 from replay.results.workloads.tally import WorkloadTally
 from replay.results.workloads.verdict import WorkloadVerdict
 from replay.world.api.pod_record import controller_of
@@ -59,6 +60,8 @@ class HistoryRows:
         self._autoscaling = autoscaling
         self._next_sample_ns = 0
         self._state = ClusterState()
+        self._devices = DeviceTally()
+        self._devices_written: Mapping[str, ClassUse] = {}
         self._gated: dict[str, dict[str, Any]] = {}
 
     def take(self, rounds: Iterable[scheduler_pb2.Round]) -> None:
@@ -69,6 +72,7 @@ class HistoryRows:
                 self._workloads.sent(event)
                 change = self._state.take(event)
                 if change is not None:
+                    self._devices.take(change)
                     self._write_change(change)
             self._reach(round_.time_ns)
         for row in self._gated.values():
@@ -128,6 +132,17 @@ class HistoryRows:
                 row["allocatable"] = have.get(resource, 0)
                 self._write("node_usage", row)
         self._state.changed_nodes.clear()
+        self._write_devices(at_ns)
+
+    def _write_devices(self, at_ns: int) -> None:
+        uses, written = self._devices.uses, self._devices_written
+        if uses is written:
+            return
+        self._devices_written = uses
+        for name in (*uses, *(name for name in written if name not in uses)):
+            use = uses.get(name, ClassUse())
+            if use != written.get(name):
+                self._write("device_usage", {"at_ns": at_ns, "device_class": name, **asdict(use)})
 
     def _sample(self, at_ns: int) -> None:
         waiting = self._state.waiting.values()

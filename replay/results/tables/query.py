@@ -43,6 +43,7 @@ _DRAFTS = (
     "workloads",
     "nodes",
     "node_usage",
+    "device_usage",
     "free_capacity",
     "latencies",
     "latency_buckets",
