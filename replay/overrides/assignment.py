@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -37,6 +38,8 @@ _FORMS = (
     "daemonset.[NAMESPACE/]NAME.FIELD",
     "replicaset.[NAMESPACE/]NAME.FIELD",
     "job.[NAMESPACE/]NAME.FIELD",
+    "resourceslice.NAME.FIELD",
+    "deviceclass.NAME.FIELD",
     *(f"{name}.KEY" for name in KUBELET_MAPPINGS),
     *KUBELET_FIELDS,
     *SCHEDULER_FIELDS,
@@ -57,6 +60,8 @@ class OverrideTarget(Enum):
     DAEMON_SET = "daemonset"
     REPLICA_SET = "replicaset"
     JOB = "job"
+    RESOURCE_SLICE = "resourceslice"
+    DEVICE_CLASS = "deviceclass"
     KUBELET = "KubeletConfiguration"
     SCHEDULER = "KubeSchedulerConfiguration"
     NODE_GROUP = "nodeGroup"
@@ -71,8 +76,9 @@ WORKLOADS = (
     OverrideTarget.JOB,
 )
 
+DEVICES = (OverrideTarget.RESOURCE_SLICE, OverrideTarget.DEVICE_CLASS)
 
-TIMED = frozenset({OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, *WORKLOADS})
+TIMED = frozenset({OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, *WORKLOADS, *DEVICES})
 """Targets that can be set at a later time (`at=`): objects of the trace."""
 _AT = ",at="
 _OBJECTS = {
@@ -81,9 +87,12 @@ _OBJECTS = {
         OverrideTarget.PRIORITY_CLASS,
         OverrideTarget.BUDGET,
         OverrideTarget.NODE_GROUP,
+        *DEVICES,
         *WORKLOADS,
     )
 }
+_SLICE_FIELD = re.compile(r"(?P<name>.+?)\.(?P<field>(devices|sharedCounters)(\..+)?)")
+"""A slice's name, which may have dots, and a field of its spec, of which names are parts."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,8 +100,8 @@ class Assignment:
     """One `--set`, whose argument is `text`.
 
     name: the name of a PriorityClass ("batch"), budget or workload ("web" or "prod/web"), plugin,
-    node group or autoscaler flag, or a key in a mapping ("memory.available"); "" for a top-level
-    field of a configuration.
+    device class, node group or autoscaler flag, a pattern of names of slices, or a key in a mapping
+    ("memory.available"); "" for a top-level field of a configuration.
     field: the field, such as "value", "minAvailable" or "evictionHard". at_ns: when the assignment
     takes effect, since the start of the trace.
     """
@@ -175,6 +184,8 @@ def _target(text: str, key: str) -> tuple[OverrideTarget, str, str]:
         return OverrideTarget.KUBELET, rest, head
     if head == OverrideTarget.AUTOSCALER.value and rest:
         return OverrideTarget.AUTOSCALER, rest, "flags"
+    if head == OverrideTarget.RESOURCE_SLICE.value and (found := _SLICE_FIELD.fullmatch(rest)):
+        return OverrideTarget.RESOURCE_SLICE, found["name"], found["field"]
     name, last, field = rest.rpartition(".")
     if dot and last and name and field:
         if head == "plugin":

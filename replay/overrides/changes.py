@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 
 from replay.kube.kinds import metadata
 from replay.overrides.budgets import BudgetChanges, change_budgets
+from replay.overrides.devices import DeviceChanges, change_devices
 from replay.overrides.inventory import TraceInventory
 from replay.overrides.nodes import NodePlan, change_nodes
 from replay.overrides.priority_classes import ClassChange, change_classes
@@ -35,6 +36,7 @@ class TraceChanges:
     workloads: Mapping[tuple[str, str], WorkloadChange] = field(default_factory=dict)
     classes: Mapping[str, ClassChange] = field(default_factory=dict)
     budgets: BudgetChanges = field(default_factory=BudgetChanges)
+    devices: DeviceChanges = field(default_factory=DeviceChanges)
     nodes: NodePlan = field(default_factory=NodePlan)
     inventory: TraceInventory = field(default_factory=TraceInventory)
 
@@ -46,6 +48,8 @@ class TraceChanges:
             records = change_classes(records, self.classes)
         if self.budgets:
             records = change_budgets(records, self.budgets)
+        if self.devices:
+            records = change_devices(records, self.devices)
         return change_nodes(records, self.nodes) if self.nodes else records
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from replay.trace.validate import CONTROLLERS, pod_template
 from replay.world.api.pod_record import controller_uid
 from reprieve.kube.v1beta1 import (
+    device_pb2,
     meta_pb2,
     node_pb2,
     object_pb2,
@@ -49,7 +50,8 @@ class TraceInventory:
     budgets, workloads: by "namespace/name". nodes: as the trace creates them, by name. allocatable:
     the sum over all nodes at their creation, by resource ("cpu" in millicores). start_ns: the time
     of the first record. end_ns: the end of the recorded window, 0 for a trace without an end.
-    templates: the highest number of a template.
+    templates: the highest number of a template. slices, device_classes: by name, as the trace has
+    them last.
     """
 
     classes: dict[str, scheduling_pb2.PriorityClass | None] = field(default_factory=dict)
@@ -61,6 +63,8 @@ class TraceInventory:
     start_ns: int | None = None
     end_ns: int = 0
     templates: int = 0
+    slices: dict[str, device_pb2.ResourceSlice] = field(default_factory=dict)
+    device_classes: dict[str, device_pb2.DeviceClass] = field(default_factory=dict)
 
     @property
     def node_labels(self) -> dict[str, Mapping[str, str]]:
@@ -98,6 +102,10 @@ def _note_object(inventory: TraceInventory, message: object_pb2.KubernetesObject
         case "pod_disruption_budget":
             budget = message.pod_disruption_budget
             inventory.budgets[_key(budget.metadata)] = budget
+        case "resource_slice":
+            inventory.slices[message.resource_slice.metadata.name] = message.resource_slice
+        case "device_class":
+            inventory.device_classes[message.device_class.metadata.name] = message.device_class
         case "node" if message.node.metadata.name not in inventory.nodes:
             node = message.node
             inventory.nodes[node.metadata.name] = node

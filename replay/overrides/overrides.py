@@ -18,6 +18,8 @@ from replay.options import STORED, long_name, option
 from replay.overrides.applied import Release, apply_releases, parse_apply, refuse_invalid_releases
 from replay.overrides.arrivals import ArrivalTarget, arrivals_only, parse_arrivals
 from replay.overrides.assignment import (
+    DEVICES,
+    TIMED,
     WORKLOADS,
     Assignment,
     OverrideTarget,
@@ -27,6 +29,7 @@ from replay.overrides.assignment import (
 from replay.overrides.budgets import budget_changes
 from replay.overrides.changes import TraceChanges, from_time
 from replay.overrides.configuration import kubelet_text, scheduler_text
+from replay.overrides.devices import device_changes
 from replay.overrides.errors import NoEffectError, OverrideError
 from replay.overrides.inventory import TraceInventory, take_inventory
 from replay.overrides.node_actions import (
@@ -138,6 +141,7 @@ class Overrides:
         help="Override one value: deployment.prod/web.replicas=30, "
         "deployment.prod/web.priorityClassName=high, priorityClass.batch.value=50, "
         "pdb.prod/web.minAvailable=2 (a new budget of the workload prod/web, if there is none), "
+        "resourceslice.gpu-*.devices.half-*.count=1, deviceclass.gpu.selector=EXPRESSION, "
         "evictionHard.memory.available=500Mi, podMaxBackoffSeconds=60, "
         "plugin.NodeResourcesFit.weight=5; with --autoscaler nodeGroup.web.max=20 and "
         "autoscaler.scale-down-utilization-threshold=0.7. Objects may be set at a time: "
@@ -232,7 +236,7 @@ class Overrides:
     @property
     def changes_records(self) -> bool:
         """Return whether the overrides change records of the trace, not only configurations."""
-        named = self.of(OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, *WORKLOADS)
+        named = self.of(*TIMED)
         nodes = self.drop_nodes or self.scale_nodes
         timed = self.drains or self.failures or self.releases
         return bool(named or nodes or self.arrivals or timed)
@@ -302,10 +306,15 @@ class Overrides:
             inventory,
             classes,
         )
+        devices = device_changes(
+            self._effective(of(*DEVICES), lambda chosen: device_changes(chosen, inventory)),
+            inventory,
+        )
         return TraceChanges(
             workloads=workloads,
             classes=classes,
             budgets=budgets,
+            devices=devices,
             nodes=self._node_plan(at_ns, inventory, read),
             inventory=inventory,
         )
@@ -351,10 +360,7 @@ class Overrides:
     @property
     def _times(self) -> Mapping[int, str]:
         """Return the times at which changes of objects begin, each with an option that does so."""
-        times = {
-            given.at_ns: f"--set {given.text}"
-            for given in self.of(*WORKLOADS, OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET)
-        }
+        times = {given.at_ns: f"--set {given.text}" for given in self.of(*TIMED)}
         times |= {at_ns: f"--drop-nodes {self.drop_nodes}" for _, at_ns in self._dropped}
         times |= {at_ns: f"--scale-nodes {text}" for text, at_ns in self._scaled}
         return {at_ns: times[at_ns] for at_ns in sorted(times) if at_ns}
