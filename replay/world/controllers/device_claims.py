@@ -273,10 +273,10 @@ class DeviceClaims(Controller):
         message, new = pod.message, dict[str, str]()
         made = {status.name: status for status in message.status.resource_claim_statuses}
         namespace = message.metadata.namespace
-        for wanted in message.spec.resource_claims:
-            if not wanted.HasField("resource_claim_template_name"):
+        for pod_claim in message.spec.resource_claims:
+            if not pod_claim.HasField("resource_claim_template_name"):
                 continue
-            status = made.get(wanted.name)
+            status = made.get(pod_claim.name)
             if status is not None:
                 if not status.HasField("resource_claim_name"):
                     continue
@@ -284,16 +284,16 @@ class DeviceClaims(Controller):
                 owner = None if claim is None else controller_of(claim.metadata)
                 if owner is not None and owner.uid == pod.uid:
                     continue
-            name = self._made_before(pod, wanted.name)
+            name = self._made_before(pod, pod_claim.name)
             if not name:
-                key = f"{namespace}/{wanted.resource_claim_template_name}"
+                key = f"{namespace}/{pod_claim.resource_claim_template_name}"
                 template = self._templates.get(key)
                 if template is None:
                     self._waiting.setdefault(key, {})[pod.uid] = None
                     return False
                 former = "" if status is None else status.resource_claim_name
-                name = self._make(now_ns, pod, wanted.name, template, former)
-            new[wanted.name] = name
+                name = self._make(now_ns, pod, pod_claim.name, template, former)
+            new[pod_claim.name] = name
         if new:
             self._name_claims(now_ns, pod, new)
         return True
@@ -373,9 +373,9 @@ class DeviceClaims(Controller):
         message = pod.message
         made = {status.name for status in message.status.resource_claim_statuses}
         namespace = message.metadata.namespace
-        for wanted in message.spec.resource_claims:
-            if wanted.HasField("resource_claim_template_name") and wanted.name not in made:
-                key = f"{namespace}/{wanted.resource_claim_template_name}"
+        for pod_claim in message.spec.resource_claims:
+            if pod_claim.HasField("resource_claim_template_name") and pod_claim.name not in made:
+                key = f"{namespace}/{pod_claim.resource_claim_template_name}"
                 if key not in self._templates:
                     yield "ResourceClaimTemplate", key
         for key in _keys(message):
@@ -395,9 +395,9 @@ def _keys(pod: pod_pb2.Pod) -> Iterator[str]:
 
 def _template_keys(pod: pod_pb2.Pod) -> Iterator[str]:
     """Yield namespace/name of each template that a pod names."""
-    for wanted in pod.spec.resource_claims:
-        if wanted.HasField("resource_claim_template_name"):
-            yield f"{pod.metadata.namespace}/{wanted.resource_claim_template_name}"
+    for pod_claim in pod.spec.resource_claims:
+        if pod_claim.HasField("resource_claim_template_name"):
+            yield f"{pod.metadata.namespace}/{pod_claim.resource_claim_template_name}"
 
 
 def _is_done(pod: PodRecord) -> bool:

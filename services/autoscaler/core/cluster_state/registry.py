@@ -33,7 +33,6 @@ REFRESH_NS = 2 * MINUTE_NS
 MAX_NODE_STARTUP_NS = 15 * MINUTE_NS
 TIMEOUT = "timeout"
 """The code of the failure of a scale-up whose nodes did not come in time."""
-DELETION_EXPECTED_NS = 5 * MINUTE_NS
 _SUSPENDED = "Suspended"
 
 

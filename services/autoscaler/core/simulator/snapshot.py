@@ -324,22 +324,6 @@ class ClusterSnapshot:
         fits: list[bool] = (verdicts.refuser[[self._row(name) for name in names]] == 0).tolist()
         return fits
 
-    def unschedule(self, pod: ClusterPod, name: str) -> None:
-        """Take a pod off its node."""
-        held, stamp = self._held[name], self._held[name].stamp
-        index = next(i for i, other in enumerate(held.pods) if other.key == pod.key)
-        gone, uid = held.pods.pop(index), held.uids.pop(index)
-        self._filters.remove_pod(uid)
-        held.stamp = next(self._stamps)
-
-        def undo() -> None:
-            held.pods.insert(index, gone)
-            held.uids.insert(index, uid)
-            self._filters.assume(_renamed(gone, uid), name)
-            held.stamp = stamp
-
-        self._note(undo)
-
     def _passing(self, pod: ClusterPod) -> Iterator[tuple[int, str]]:
         """Yield place and name of the nodes that pass, from the one after the last match on."""
         names = self._listing.names
