@@ -18,9 +18,10 @@ import numpy as np
 
 from services.framework.columns import kernels
 from services.framework.columns.columns import ChangeLog, Columns, Int64s, RowLayout, Rows
-from services.framework.snapshot.catalog import Catalog, Nominations
+from services.framework.snapshot.catalog import Catalog
 from services.framework.snapshot.devices import PoolName
 from services.framework.snapshot.node_indexes import Images, NodeTree, TaintClasses, Topologies
+from services.framework.snapshot.nominations import Nominations
 from services.framework.snapshot.pod_classes import ClassCountsByKey, PodClasses
 from services.framework.snapshot.pod_load import PodLoad, PodLoads
 from services.kube.node import Node

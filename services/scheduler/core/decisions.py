@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from services.framework.preemption.outcome import Nomination
 from services.framework.runtime.diagnosis import Unschedulable
-from services.framework.snapshot.catalog import NominatedPlace
+from services.framework.snapshot.nominations import NominatedPlace
 from services.kube.devices import ClaimChanges
 from services.kube.pod import Pod
 from services.kube.value import value

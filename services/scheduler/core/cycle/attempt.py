@@ -53,7 +53,7 @@ from services.framework.runtime.failed_cycle import FitError
 from services.framework.runtime.framework import Bound, Framework, Held, NotBound
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.verdicts import ClassVerdicts
-from services.framework.snapshot.catalog import NominatedPlace
+from services.framework.snapshot.nominations import NominatedPlace
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.framework.waiting_pods import WaitingPods

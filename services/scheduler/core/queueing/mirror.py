@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from services.framework.snapshot.catalog import Nominations
+from services.framework.snapshot.nominations import Nominations
 from services.kube.pod import Pod
 from services.scheduler.core.queueing import changes, events
 from services.scheduler.core.queueing.changes import CatalogEvents
