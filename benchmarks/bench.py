@@ -116,7 +116,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     _show_cpu(found)
     _show_sources([row for row in rows if row.name in found])
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    data = [item.as_mapping(name) for name, each in found.items() for item in each]
+    data = [item.as_mapping(name) for name, measured in found.items() for item in measured]
     options.json.write_text(json.dumps({"version": "v1", "dataItems": data}, indent=1) + "\n")
     print(f"\nwritten to {options.json}")
 
@@ -228,11 +228,11 @@ def _of_replay(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
         attempts=summary.attempts,
         rounds=summary.rounds,
         messages=summary.messages,
-        windows={each.name: each.count for each in summary.windows},
+        windows={window.name: window.count for window in summary.windows},
         exchanges=summary.queue_exchanges,
-        cpu_s=cpu_s | {name: each.cpu_s for name, each in usage.items()},
+        cpu_s=cpu_s | {name: used.cpu_s for name, used in usage.items()},
         peak_bytes={"replay": _peak_bytes()}
-        | {name: each.peak_bytes for name, each in usage.items()},
+        | {name: used.peak_bytes for name, used in usage.items()},
     )
 
 
@@ -279,7 +279,7 @@ def _of_program(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
         attempts=summary["attempts"],
         rounds=summary["rounds"],
         messages=summary["messages"],
-        windows={each["name"]: each["count"] for each in summary["windows"]},
+        windows={window["name"]: window["count"] for window in summary["windows"]},
         exchanges=summary["queue_exchanges"],
         cpu_s={"together": cpu_s},
         peak_bytes={"largest": after.ru_maxrss * 1024},
@@ -346,12 +346,12 @@ def _line(row: str, rate: str, upstream: str, wall: str, *rest: str) -> str:
     return f"{row:<36}{rate:>18}{upstream:>10}{wall:>10}{together:>14}{exchanges:>11}{memory:>11}"
 
 
-def _medians(each: Sequence[Item]) -> dict[tuple[str, str], float]:
-    return {(item.metric, item.of): median(item.values) for item in each}
+def _medians(measured: Sequence[Item]) -> dict[tuple[str, str], float]:
+    return {(item.metric, item.of): median(item.values) for item in measured}
 
 
-def _first_line(row: Row, each: Sequence[Item]) -> str:
-    found = _medians(each)
+def _first_line(row: Row, measured: Sequence[Item]) -> str:
+    found = _medians(measured)
     rate = found["SchedulingThroughput", ""]
     return _line(
         row.name,
@@ -367,11 +367,11 @@ def _first_line(row: Row, each: Sequence[Item]) -> str:
 def _show_cpu(found: Mapping[str, Sequence[Item]]) -> None:
     print("\nCPU a pod, us")
     print("".join(f"{head:>12}" for head in ("ALL", *map(str.upper, PROCESSES))).rjust(96))
-    for name, each in found.items():
-        medians = _medians(each)
+    for name, measured in found.items():
+        medians = _medians(measured)
         figures = [medians.get(("CPUPerPod", process)) for process in ("", *PROCESSES)]
         shown = ("" if figure is None else f"{figure:,.0f}" for figure in figures)
-        print(f"{name:<36}" + "".join(f"{each:>12}" for each in shown))
+        print(f"{name:<36}" + "".join(f"{figure:>12}" for figure in shown))
     with_spans, without = (found.get(name) for name in SPANS_ROWS)
     if with_spans and without:
         ratio = _medians(with_spans)["WallTime", ""] / _medians(without)["WallTime", ""]

@@ -70,13 +70,13 @@ def _show(stats: pstats.Stats, count: int, title: str, top: int) -> None:
     print(f"{title}\n{'':22}{'CALLS':>8}{'OF PYTHON':>12}{'SHARE OF TIME':>16}")
     parts = dict.fromkeys((*_PARTS.values(), "other"))
     for part in parts:
-        mine = {function: n for (each, function), n in calls.items() if each == part}
+        mine = {function: n for (of, function), n in calls.items() if of == part}
         python = sum(n for function, n in mine.items() if function[0] != "~")
         share = times[part] / sum(times.values())
         print(f"{part:22}{sum(mine.values()) / count:8.0f}{python / count:12.0f}{share:16.0%}")
     print(f"{'all':22}{sum(calls.values()) / count:8.0f}")
     for part in parts:
-        found = Counter({function: n for (each, function), n in calls.items() if each == part})
+        found = Counter({function: n for (of, function), n in calls.items() if of == part})
         print(f"\n{part}")
         for (file, _, name), n in found.most_common(top):
             place = "" if file == "~" else f"  {Path(file).parent.name}/{Path(file).name}"

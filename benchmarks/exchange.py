@@ -39,7 +39,7 @@ def main() -> None:
             taken["in process"].append(exchanged(local.addresses["queue"], count))
     print(f"{'exchange':<12}{'wall us':>9}{'CPU us':>9}")
     for name, figures in taken.items():
-        wall, cpu = (statistics.median(each) for each in zip(*figures, strict=True))
+        wall, cpu = (statistics.median(column) for column in zip(*figures, strict=True))
         print(f"{name:<12}{wall:>9.0f}{cpu:>9.0f}")
 
 

@@ -57,7 +57,7 @@ def _arrivals(draw: KeyedRandom, nodes: int, *, spread: bool) -> Iterator[int]:
     for second in itertools.count(1):
         per_s = _RUSH_PER_S if second % _PERIOD_S >= _PERIOD_S - _RUSH_S else _QUIET_PER_S
         count = max(1, per_s * nodes // 1000)
-        within = [draw.below(1000, "within", second, each) for each in range(count)]
+        within = [draw.below(1000, "within", second, number) for number in range(count)]
         for milli in sorted(within) if spread else itertools.repeat(0, count):
             yield second * SECOND_NS + milli * 1_000_000
 

@@ -52,9 +52,9 @@ class Page:
     @property
     def summary(self) -> str:
         """Return the package's services by name, and its number of messages, in Markdown."""
-        services = [each.name for file in self._files for each in file.service]
+        services = [service.name for file in self._files for service in file.service]
         messages = sum(len(file.message_type) for file in self._files)
-        return ", ".join([*(f"`{each}`" for each in services), f"{messages} messages"])
+        return ", ".join([*(f"`{service}`" for service in services), f"{messages} messages"])
 
     def lines(self) -> Iterator[str]:
         """Yield the page: services first, then messages and enums in the order of the files."""
@@ -77,9 +77,9 @@ _Comments = dict[tuple[int, ...], str]
 
 def _comments(file: FileDescriptorProto) -> _Comments:
     return {
-        tuple(each.path): each.leading_comments
-        for each in file.source_code_info.location
-        if each.leading_comments
+        tuple(location.path): location.leading_comments
+        for location in file.source_code_info.location
+        if location.leading_comments
     }
 
 
@@ -110,7 +110,7 @@ def _message(
 
 def _fields(message: DescriptorProto, path: tuple[int, ...], comments: _Comments) -> Iterator[str]:
     yield "| Field | Type | Meaning |\n|---|---|---|"
-    entries = {each.name: each for each in message.nested_type if each.options.map_entry}
+    entries = {nested.name: nested for nested in message.nested_type if nested.options.map_entry}
     for index, field in enumerate(message.field):
         kind = _type(field, entries)
         meaning = _cell(comments.get((*path, _FIELD, index), ""))
@@ -158,7 +158,7 @@ def _link(type_name: str) -> str:
 
 
 def _paragraphs(comment: str) -> str:
-    return "\n\n".join(_cell(each) for each in comment.strip().split("\n\n"))
+    return "\n\n".join(_cell(paragraph) for paragraph in comment.strip().split("\n\n"))
 
 
 def _short(file: str) -> str:
@@ -177,7 +177,7 @@ def pages() -> dict[str, str]:
     for file in image.file:
         if file.package.startswith("reprieve."):
             packages.setdefault(file.package, []).append(file)
-    generated = [Page(*each) for each in sorted(packages.items())]
+    generated = [Page(*package) for package in sorted(packages.items())]
     index = [f"| [{page.package}]({page.name}.md) | {page.summary} |" for page in generated]
     texts = {f"{page.name}.md": "\n".join(page.lines()).rstrip() + "\n" for page in generated}
     return {"README.md": INTRODUCTION + "\n".join(index) + "\n", **texts}

@@ -57,16 +57,16 @@ class _Site(Extension):
     def expanded(self, nav: Any) -> Any:
         """Return the navigation with "FOLDER/*" replaced by every page of the folder."""
         if isinstance(nav, dict):
-            return {title: self.expanded(each) for title, each in nav.items()}
+            return {title: self.expanded(entry) for title, entry in nav.items()}
         return (
-            [page for each in nav for page in self._pages(each)] if isinstance(nav, list) else nav
+            [page for entry in nav for page in self._pages(entry)] if isinstance(nav, list) else nav
         )
 
     def _pages(self, entry: Any) -> list[Any]:
         if not str(entry).endswith("/*"):
             return [self.expanded(entry)]
-        pages = {each for each in self.places.values() if each.startswith(entry[:-1])}
-        return sorted(each for each in pages if each.endswith(".md"))
+        pages = {page for page in self.places.values() if page.startswith(entry[:-1])}
+        return sorted(page for page in pages if page.endswith(".md"))
 
 
 def _named(path: Path) -> str:

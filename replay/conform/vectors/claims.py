@@ -51,8 +51,10 @@ def claims_differences(
         for claim in scenario["resourceClaims"]
         if "devices" in claim.get("status", {})
     }
-    each = {name: _allocations(node.claims, allocated) for name, node in fitting.items()}
-    allocations = {name: found for name, found in each.items() if found}
+    by_node = {name: _allocations(node.claims, allocated) for name, node in fitting.items()}
+    allocations = {
+        name: allocated_there for name, allocated_there in by_node.items() if allocated_there
+    }
     wanted = dict(recorded.get("allocations", {}))
     for name, alternatives in recorded.get("allocationAlternatives", {}).items():
         answer_there = allocations.get(name)

@@ -60,13 +60,13 @@ class Bounds:
 
     room: int64[rows, bounds], how many more each bound admits beside the pending pod, which fits
     where none is below 0; of one that `asks_for` pods, how many fewer. counted: bool[rows, bounds],
-    whether a row's pods count. `each` are the bounds: the filter returns the code of the first one
-    broken.
+    whether a row's pods count. `bounds` are in the order in which the filter checks them: it
+    returns the code of the first one broken.
     """
 
     room: Int64s
     counted: Bools
-    each: Sequence[Bound]
+    bounds: Sequence[Bound]
 
 
 class Filter(Protocol):
@@ -324,9 +324,9 @@ class BatchDryRun:
         """
         if not bounded:
             return _AllBounds(np.zeros((len(rows), 0), dtype=np.int64), _NO_BOUNDS)
-        broken_by = [(column, bound.code) for column, bounds in bounded for bound in bounds.each]
-        counted_by = [bound.weights for _, bounds in bounded for bound in bounds.each]
-        requires = np.array([bound.asks_for for _, bounds in bounded for bound in bounds.each])
+        broken_by = [(column, bound.code) for column, bounds in bounded for bound in bounds.bounds]
+        counted_by = [bound.weights for _, bounds in bounded for bound in bounds.bounds]
+        requires = np.array([bound.asks_for for _, bounds in bounded for bound in bounds.bounds])
         again = [bound for bound, more in zip(broken_by, requires, strict=True) if more]
         verdicts.dry_runs.bounding = (*broken_by, *again)
         signs = np.where(requires, -1, 1)

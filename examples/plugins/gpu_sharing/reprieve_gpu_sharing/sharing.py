@@ -98,7 +98,9 @@ class GpuSharing(FilterPlugin[Asked], ReservePlugin, PodColumnsPlugin, StatefulP
         held = devices.left(pod.uid, row)
         if held is None:
             chosen = self._chosen(pod, wanted, row, snapshot) or range(wanted.gpus)
-            held = Held(row, [each for each in chosen if each < DEVICES_MAX], wanted.gpu_milli)
+            held = Held(
+                row, [device for device in chosen if device < DEVICES_MAX], wanted.gpu_milli
+            )
         devices.take(pod.uid, held, snapshot)
 
     def pod_went(self, pod: Pod, row: int, snapshot: Snapshot) -> None:

@@ -153,16 +153,16 @@ class _Packing:
         if not may_add or not pods or not self._limiter.permits_another():
             return
         last = self._add_node()
-        each = 0
-        while each < len(pods) and self._snapshot.schedule(pods[each], last) is None:
-            self._note(pods[each], last)
-            each += 1
-        if not each:
+        pods_a_node = 0
+        while pods_a_node < len(pods) and self._snapshot.schedule(pods[pods_a_node], last) is None:
+            self._note(pods[pods_a_node], last)
+            pods_a_node += 1
+        if not pods_a_node:
             return
-        for number, first in enumerate(range(each, len(pods), each), 1):
+        for number, first in enumerate(range(pods_a_node, len(pods), pods_a_node), 1):
             if not self._limiter.permits_another():
                 return
-            for pod in pods[first : first + each]:
+            for pod in pods[first : first + pods_a_node]:
                 self._note(pod, f"{last}-{number}")
 
     def _place_by_requests(self, plain: Sequence[tuple[EquivalenceGroup, Int64s]]) -> int:

@@ -479,7 +479,7 @@ def _cannot_help(
 
 def _is_free_for(claim: ResourceClaim, pod: Pod) -> bool:
     """Return whether no other pod may use a claim."""
-    return not claim.reserved_for or [each.uid for each in claim.reserved_for] == [pod.uid]
+    return not claim.reserved_for or [user.uid for user in claim.reserved_for] == [pod.uid]
 
 
 def _score(chosen: Chosen) -> int:

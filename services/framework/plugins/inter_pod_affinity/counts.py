@@ -166,7 +166,7 @@ class AffinityCounts:
         return Bounds(
             room=room,
             counted=counted,
-            each=[
+            bounds=[
                 Bound(term.class_counts.weights, code, code == NOT_NEAR) for code, term in bounded
             ],
         )

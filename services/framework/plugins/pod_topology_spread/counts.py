@@ -110,8 +110,8 @@ class SpreadCounts:
             room[:, index] = rule.max_skew - rule.self_match + floor - held
             room[domain < 0, index] = -FAR
             counted[:, index] = self.nodes.by_rule[index][rows]
-        each = [Bound(weights, SKEWED) for weights in self._dry_weights]
-        return Bounds(room=room, counted=counted, each=each)
+        bounds = [Bound(weights, SKEWED) for weights in self._dry_weights]
+        return Bounds(room=room, counted=counted, bounds=bounds)
 
     def has_labels(self, rows: Int64s) -> bool:
         """Return whether none of `rows` lacks a rule's label."""

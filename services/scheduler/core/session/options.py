@@ -137,8 +137,8 @@ _V1_34 = SchedulerRules(
 )
 
 RULES = {
-    each.name: each
-    for each in (
+    version.name: version
+    for version in (
         _V1_34,
         replace(
             _V1_34,
