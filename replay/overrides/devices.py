@@ -30,14 +30,17 @@ SLICE_FIELDS = (
     "devices.DEVICE.capacity.NAME",
     "devices.DEVICE.attributes.NAME",
     "devices.DEVICE.consumesCounters.SET.COUNTER",
+    "devices.DEVICE.taints.KEY",
     "sharedCounters.SET.COUNTER",
 )
 CLASS_FIELDS = ("selector", "extendedResourceName")
+_EFFECTS = ("None", "NoSchedule", "NoExecute")
 DEVICES_MAX = 128
 """The largest number of devices of a slice (ResourceSliceMaxDevices)."""
 _OF_DEVICE = re.compile(
     r"devices\.(?P<device>[^.]+)\."
     r"(?P<what>count|capacity\.(?P<capacity>.+)|attributes\.(?P<attribute>.+)"
+    r"|taints\.(?P<taint>.+)"
     r"|consumesCounters\.(?P<set>[^.]+)\.(?P<counter>[^.]+))"
 )
 _OF_COUNTER = re.compile(r"sharedCounters\.(?P<set>[^.]+)\.(?P<counter>[^.]+)")
@@ -156,6 +159,8 @@ def _slice_change(given: Assignment) -> _Change:
         change = partial(_set_capacity, found["capacity"], _quantity(given))
     elif found["attribute"]:
         change = partial(_set_attribute, found["attribute"], _attribute(given))
+    elif found["taint"]:
+        change = partial(_taint, _taint_of(given, found["taint"]))
     else:
         change = partial(_consume, found["set"], found["counter"], _quantity(given))
     return partial(_of_devices, found["device"], change)
@@ -178,6 +183,13 @@ def _attribute(given: Assignment) -> device_pb2.DeviceAttribute:
             return device_pb2.DeviceAttribute(int_value=number)
         case _:
             return device_pb2.DeviceAttribute(string_value=given.value)
+
+
+def _taint_of(given: Assignment, key: str) -> device_pb2.DeviceTaint:
+    value, colon, effect = given.value.rpartition(":")
+    if effect not in _EFFECTS:
+        raise given.refused(f"write [VALUE:]EFFECT, of which EFFECT is {' or '.join(_EFFECTS)}")
+    return device_pb2.DeviceTaint(key=key, value=value if colon else "", effect=effect)
 
 
 def _devices(given: Assignment) -> Sequence[device_pb2.Device]:
@@ -262,6 +274,12 @@ def _set_capacity(name: str, amount: str, device: device_pb2.Device) -> None:
 
 def _set_attribute(name: str, value: device_pb2.DeviceAttribute, device: device_pb2.Device) -> None:
     device.attributes[name].CopyFrom(value)
+
+
+def _taint(taint: device_pb2.DeviceTaint, device: device_pb2.Device) -> None:
+    kept = [held for held in device.taints if held.key != taint.key]
+    del device.taints[:]
+    device.taints.extend([*kept, taint])
 
 
 def _consume(set_name: str, counter: str, amount: str, device: device_pb2.Device) -> None:

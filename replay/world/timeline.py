@@ -37,6 +37,7 @@ class ActionKind(Enum):
     CYCLE = "a scheduling cycle, or a binding, ends"
     PREEMPTION = "the deletions of a preemption reach the API server"
     TAINT = "a pod's toleration of its node's taints ends"
+    DEVICE_TAINT = "a pod's toleration of its devices' taints ends"
     DRAIN = "the drain of a node begins or goes on"
     UNCORDON = "a drained node is uncordoned"
     SILENT = "a node stops reporting"
@@ -60,6 +61,7 @@ POD_KINDS = (
     ActionKind.RESTART,
     ActionKind.MEMORY,
     ActionKind.TAINT,
+    ActionKind.DEVICE_TAINT,
 )
 """The kinds whose key is a pod's UID."""
 BEFORE_END_KINDS = frozenset(

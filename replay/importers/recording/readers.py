@@ -50,7 +50,10 @@ _COMPONENTS = ("system:kube-", "system:serviceaccount:kube-system:", "system:nod
 """Prefixes of the names of API users that are components of the cluster."""
 _CAUSES = {"EvictionByEvictionAPI": "drain"}
 _BY_THE_CLUSTER = frozenset(
-    {"PreemptionByScheduler", "TerminationByKubelet", "DeletionByPodGC", "DeletionByTaintManager"}
+    {
+        *("PreemptionByScheduler", "TerminationByKubelet", "DeletionByPodGC"),
+        *("DeletionByTaintManager", "DeletionByDeviceTaintManager"),
+    }
 )
 # These delete pods because of nodes and completions, not of a number of replicas.
 _WITHOUT_REPLICAS = frozenset({"DaemonSet", "Job"})
@@ -248,7 +251,7 @@ def _removal(last: Raw) -> str:
         return "evicted"
     if reason == "DeletionByPodGC":
         return "node-lost"
-    if reason == "DeletionByTaintManager":
+    if reason in {"DeletionByTaintManager", "DeletionByDeviceTaintManager"}:
         return "taint"
     return "deleted"
 

@@ -20,6 +20,7 @@ from replay.world.controllers.autoscaling.cluster_autoscaler import (
 )
 from replay.world.controllers.autoscaling.node_groups import Autoscaling
 from replay.world.controllers.device_claims import DeviceClaims
+from replay.world.controllers.device_taint_eviction import DeviceTaintEviction
 from replay.world.controllers.disruption import DisruptionController, EvictionApi
 from replay.world.controllers.drains import Drains
 from replay.world.controllers.node_lifecycle import NodeLifecycle
@@ -69,8 +70,9 @@ def controllers_in_order(
         # Nodes first: their taints and the readiness of their pods decide what follows.
         nodes,
         monitor,
-        # Pods of tainted nodes are deleted before their owners count pods.
+        # Pods of tainted nodes and devices are deleted before their owners count pods.
         TaintEviction(state, lifecycle),
+        DeviceTaintEviction(state, lifecycle),
         # Workloads create, delete and adopt pods until nothing changes any more.
         Workloads(state, lifecycle),
         # Claims are made for these pods, and freed of pods that are done.

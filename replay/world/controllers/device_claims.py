@@ -12,8 +12,6 @@
 
 The slices of a node go with it: they are its dependents, which the garbage collector deletes.
 
-Device taints with effect NoExecute evict no pods here.
-
 Source: kubernetes v1.34 pkg/controller/resourceclaim/controller.go, syncPod, handleClaim,
 syncClaim, podNeedsClaims; pkg/registry/resource/resourceclaim/strategy.go, PrepareForUpdate (what
 a user's update changes); pkg/controller/garbagecollector/garbagecollector.go, attemptToDeleteItem.

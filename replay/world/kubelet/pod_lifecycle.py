@@ -84,7 +84,7 @@ class PodLifecycle(Controller):
     the init container that is killed at its start ("": none).
     """
 
-    actions = frozenset(POD_KINDS) - {ActionKind.TAINT}
+    actions = frozenset(POD_KINDS) - {ActionKind.TAINT, ActionKind.DEVICE_TAINT}
 
     def __init__(self, state: WorldState) -> None:
         super().__init__(state)

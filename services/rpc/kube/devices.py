@@ -247,14 +247,15 @@ def _detail(
         mode=message.allocation_mode or devices.AllocationMode.EXACT_COUNT.value,
         count=message.count,
         admin_access=admin,
-        tolerations=_tolerations(message.tolerations),
+        tolerations=tolerations_from_messages(message.tolerations),
         capacity=capacity,
     )
 
 
-def _tolerations(
+def tolerations_from_messages(
     messages: Iterable[device_pb2.DeviceToleration],
 ) -> tuple[devices.DeviceToleration, ...]:
+    """Return tolerations of taints of devices."""
     return tuple(
         devices.DeviceToleration(
             key=toleration.key,
@@ -275,7 +276,7 @@ def allocation_from_message(message: device_pb2.AllocationResult, field: str) ->
                 request=result.request,
                 id=devices.DeviceId(result.driver, result.pool, result.device),
                 admin_access=fields.optional(result, "admin_access"),
-                tolerations=_tolerations(result.tolerations),
+                tolerations=tolerations_from_messages(result.tolerations),
                 binding_conditions=tuple(result.binding_conditions),
                 binding_failure_conditions=tuple(result.binding_failure_conditions),
                 share_id=fields.optional(result, "share_id"),
