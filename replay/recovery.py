@@ -27,7 +27,7 @@ SHARE = 100
 """Lowest ratio of a run's wall time to the time that its resume points take."""
 KEPT_SHARE = 0.03
 """The largest share of a run's wall time that the checkpoints take which it keeps."""
-FIRST_NS, FIRST_OBJECT_NS, FEW_OBJECTS = 5_000_000, 150_000, 1000
+FIRST_NS, FIRST_OBJECT_NS, FEW_OBJECTS = 5_000_000, 75_000, 1000
 """What the first of them is expected to take, and for each pod and node.
 
 Later ones are expected to take what the last one took, and more as the cluster has grown; with less
