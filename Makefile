@@ -20,7 +20,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all
 # Reprieve is built with the installed packages, because these are locked.
 BUILD := -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 
-.PHONY: help setup protos lock docs pictures sbom check contract format kernels test test-long torture test-languages bench bench-compare bench-scheduler bench-queue bench-eviction bench-autoscaler demo up down clean
+.PHONY: help setup protos lock docs pictures sbom check contract format kernels test test-long torture test-languages bench bench-compare bench-scheduler bench-queue bench-eviction bench-autoscaler bench-forks demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -148,6 +148,9 @@ bench-eviction: $(STAMP) ## what eviction costs on 5,000 calm nodes
 
 bench-autoscaler: $(STAMP) ## what scans cost with 1,000 pending pods, and when nothing has changed
 	$(BIN)/python -m benchmarks.autoscaler_scan
+
+bench-forks: $(STAMP) ## what late what-ifs cost beside whole runs (TRACE=, ARGS=)
+	$(BIN)/python -m benchmarks.late_forks $(or $(TRACE),examples/traces/four-tiers.ktr) $(ARGS)
 
 up: ## the four services in containers, on 127.0.0.1:50051 to 50054
 	$(COMPOSE) up --build --detach

@@ -21,7 +21,9 @@ from types import FrameType
 from typing import Any, NoReturn, Self
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Signals that end a command as Ctrl-C does; its exit code is 128 and the signal's number."""
+"""Signals that end a command as Ctrl-C does."""
+SIGNALLED = 128
+"""What is added to a signal's number in the exit code of a command that it ended."""
 _UNINTERRUPTED = (
     "concurrent.",
     "grpc.",
@@ -44,7 +46,7 @@ class Interrupted(KeyboardInterrupt):
 
     def __init__(self, number: int) -> None:
         super().__init__(f"ended by {signal.Signals(number).name}")
-        self.code = 128 + number
+        self.code = SIGNALLED + number
 
 
 class _Handlers(ABC):
@@ -111,7 +113,7 @@ class Interrupts(_Handlers):
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         del frame
-        os._exit(128 + number)
+        os._exit(SIGNALLED + number)
 
 
 class StopSignals(_Handlers):
@@ -132,7 +134,7 @@ class StopSignals(_Handlers):
     @property
     def code(self) -> int:
         """Return the exit code of a command that the last signal ended."""
-        return 128 + self.number
+        return SIGNALLED + self.number
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._is_armed, is_armed = True, self._is_armed

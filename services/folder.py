@@ -277,10 +277,14 @@ def write_file(path: Path, content: bytes) -> None:
 
 def append_to(path: Path, content: bytes) -> None:
     """Append to a file, which is made where there is none. Raises OSError."""
-    with Folder(path.parent) as folder:
-        descriptor = folder.open(path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    with os.fdopen(descriptor, "ab") as file:
+    with open_to_append(path) as file:
         file.write(content)
+
+
+def open_to_append(path: Path) -> BinaryIO:
+    """Open a file to append to it; it is made where there is none. Raises OSError."""
+    with Folder(path.parent) as folder:
+        return os.fdopen(folder.open(path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 
 
 def create_file(path: Path) -> BinaryIO:

@@ -6,9 +6,7 @@ import difflib
 import importlib
 import io
 import os
-import signal
 import sys
-import threading
 from collections.abc import Mapping
 
 import click
@@ -207,18 +205,6 @@ def main() -> None:
     prepare()
     with Interrupts() as interrupts:
         _main(interrupts)
-
-
-def child_main() -> None:
-    """Run the command line, and end when the parent process closes our standard input."""
-    threading.Thread(target=_end_with_input, daemon=True).start()
-    main()
-
-
-def _end_with_input() -> None:
-    while os.read(0, 1):
-        pass
-    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def _main(interrupts: Interrupts) -> None:

@@ -33,6 +33,7 @@ from replay.search.runs import Budget, SearchError, SearchRuns, Tried, searched
 from replay.whatif.assertions import Assertion
 from replay.whatif.ci import figure_name
 from replay.whatif.compared import Compared, compare_runs
+from replay.whatif.replay_processes import ReplayProcesses
 from replay.whatif.sweep import SweepCell, refuse_folder
 from services.terminal import counted, echo
 
@@ -197,6 +198,7 @@ def runs_for(
         allows_no_effect=question.allows_no_effect,
         workers=options.workers,
         dask=options.dask,
+        replays=ReplayProcesses(),
         place=place,
         finish=finish,
     )
@@ -227,6 +229,7 @@ def conducted(
         except SearchError as error:
             raise ExitError(FAILED, f"{error}\nthe runs so far are in {runs.folder}") from error
         finally:
+            runs.close()
             if not tried and runs.folder.is_dir() and not any(runs.folder.iterdir()):
                 runs.folder.rmdir()  # What is asked is refused: nothing was run.
     if not tried:
@@ -242,9 +245,12 @@ def border_compared(
     border = answer.border
     if border is None:
         return None
-    border = dataclasses.replace(
-        border, holds=runs.restored(border.holds), fails=runs.restored(border.fails)
-    )
+    try:
+        border = dataclasses.replace(
+            border, holds=runs.restored(border.holds), fails=runs.restored(border.fails)
+        )
+    finally:
+        runs.close()
     run_a, run_b = map(open_run, border.runs)
     return border, compare_runs(run_a, run_b, explains=not options.no_explain)
 

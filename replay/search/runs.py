@@ -25,6 +25,7 @@ from replay.search.line import Outcome
 from replay.whatif.assertions import Assertion, CheckedAssertion, FigureError, check
 from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.removals import removed_nodes
+from replay.whatif.replay_processes import ReplayProcesses
 from replay.whatif.selectors import refuse_unmatched
 from replay.whatif.sweep import (
     CELLS,
@@ -101,7 +102,7 @@ class SearchRuns:
     arguments: of every replay. seeds: () for the arguments' own. objectives: figures to minimise.
     place: changes the command line of a cell, as by a moment at which its what-ifs begin. finish:
     completes new cells before they are run: refuses what a replay would, finds shared beginnings.
-    workers, dask: as of a sweep.
+    workers, dask: as of a sweep. replays: the processes on this machine.
     """
 
     folder: Path
@@ -113,6 +114,7 @@ class SearchRuns:
     allows_no_effect: bool = False
     workers: int = 1
     dask: str = ""
+    replays: ReplayProcesses | None = None
     place: Callable[[SweepCell], SweepCell] = lambda cell: cell
     finish: Callable[[Sequence[SweepCell]], Sequence[SweepCell]] = lambda cells: cells
     report: CellReport = lambda _finished, _ended, _total: None
@@ -148,6 +150,7 @@ class SearchRuns:
                 workers=self.workers,
                 dask=self.dask,
                 report=self.report,
+                replays=self.replays,
             )
         }
         for cell in wanted:
@@ -163,6 +166,11 @@ class SearchRuns:
             if not (folder / RUN).exists():
                 (folder / FIGURES).unlink(missing_ok=True)
         return self.run([tried.point])[0]
+
+    def close(self) -> None:
+        """End the processes of replays; later ones are started again."""
+        if self.replays is not None:
+            self.replays.close()
 
     def refuse_unmatched(self) -> None:
         """Raise FigureError for a check that chose nothing in any run, unless that is allowed."""

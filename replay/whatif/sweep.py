@@ -10,12 +10,11 @@ messages) and `figures.json`, which is written last and so marks a finished cell
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import itertools
 import re
 import shutil
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -23,7 +22,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
 from queue import SimpleQueue
-from typing import IO, Any
+from typing import Any
 from uuid import uuid4
 
 import orjson
@@ -31,7 +30,8 @@ import orjson
 from replay.errors import RunError, unwritable
 from replay.results.run.directory import RunDirectory
 from replay.whatif.facts import all_figures, read_facts
-from services.folder import create_file, read_file, write_file
+from replay.whatif.replay_processes import CellError, ReplayProcesses
+from services.folder import read_file, write_file
 
 GRID = "sweep.json"
 CELLS = "cells"
@@ -47,7 +47,6 @@ _COUNTDOWN = re.compile(r"(.*:)?-(\d+)\.\.-(\d+)")
 _NAME = re.compile(r"[a-z][a-z0-9-]*")
 _SET = "set:"
 _VALUES_MAX = 100_000
-_CHILD = "from replay.cli.main import child_main; child_main()"
 _OURS = frozenset({"run", "force", "output", "quiet", "assert", "compare-recorded", "free-run"})
 
 
@@ -75,12 +74,14 @@ def run_sweep(
     dask: str,
     report: CellReport,
     force: bool = False,
+    replays: ReplayProcesses | None = None,
 ) -> list[FinishedCell]:
     """Run the cells that are not finished and return all, in the grid's order.
 
-    `dask` is the address of a Dask scheduler, "" for local processes. `force` removes the runs of a
-    former sweep in the folder first. Raises RunError if the
-    folder cannot be written or is not a sweep's, and GridError if Dask is not available.
+    `dask` is the address of a Dask scheduler, "" for local processes; these are `replays`, which
+    the caller closes, or others. `force` removes the runs of a former sweep in the folder first.
+    Raises RunError if the folder cannot be written or is not a sweep's, and GridError if Dask is
+    not available.
     """
     _prepare(folder, grid, force=force)
     ended: dict[str, FinishedCell] = {}
@@ -92,15 +93,21 @@ def run_sweep(
         else:
             ended[cell.name] = FinishedCell(cell=cell, figures=figures)
             report(ended[cell.name], len(ended), len(grid))
-    runner = _on_dask(folder, missing, dask) if dask else _locally(folder, missing, workers)
-    for finished in runner:
-        ended[finished.cell.name] = finished
-        report(finished, len(ended), len(grid))
+    with contextlib.ExitStack() as stack:
+        if dask:
+            runner = _on_dask(folder, missing, dask)
+        else:
+            used = replays or stack.enter_context(ReplayProcesses())
+            runner = _locally(folder, missing, workers, used)
+        for finished in runner:
+            ended[finished.cell.name] = finished
+            report(finished, len(ended), len(grid))
     return [ended[cell.name] for cell in grid]
 
 
-def _locally(folder: Path, missing: Sequence[SweepCell], workers: int) -> Iterator[FinishedCell]:
-    replays = ReplayProcesses()
+def _locally(
+    folder: Path, missing: Sequence[SweepCell], workers: int, replays: ReplayProcesses
+) -> Iterator[FinishedCell]:
     # A signal interrupts its `get`; as_completed would wait for the next replay to end.
     done: SimpleQueue[Future[dict[str, float | None]]] = SimpleQueue()
     cells: dict[Future[dict[str, float | None]], SweepCell] = {}
@@ -195,65 +202,6 @@ def _prepare(folder: Path, grid: Sequence[SweepCell], *, force: bool) -> None:
         raise unwritable(folder, error) from error
 
 
-class CellError(RuntimeError):
-    """A replay that failed; the text is the end of its messages, and `code` its exit code."""
-
-    def __init__(self, message: str, code: int = 0) -> None:
-        super().__init__(message, code)
-        self.code = code
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-class ReplayProcesses:
-    """Replays as child processes, which threads start and wait for, and one may stop.
-
-    Each has a process group of its own: Ctrl-C on a terminal reaches the command alone, which
-    stops them. Each has a pipe as standard input, and ends when this process ends in any way.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._running = set[subprocess.Popen[bytes]]()
-        self._stopped = False
-
-    def run(self, arguments: Sequence[str], log: IO[bytes]) -> int:
-        """Replay with its messages in `log`; return its exit code. Raises CellError after `stop`.
-
-        Where the caller is interrupted, the replay is stopped first.
-        """
-        command = [sys.executable, "-P", "-c", _CHILD, "replay", *arguments]
-        with self._lock:
-            if self._stopped:
-                raise CellError("the replay was not started: the command is ending")
-            process = subprocess.Popen(  # noqa: S603 - our own module
-                command,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                stdin=subprocess.PIPE,
-                process_group=0,
-            )
-            self._running.add(process)
-        assert process.stdin is not None  # noqa: S101 - it is a pipe
-        try:
-            return process.wait()
-        except BaseException:
-            process.terminate()
-            process.wait()
-            raise
-        finally:
-            process.stdin.close()
-            self._running.discard(process)
-
-    def stop(self) -> None:
-        """Send SIGTERM to the replays that run; no other one is started."""
-        with self._lock:
-            self._stopped = True
-            for process in list(self._running):
-                process.terminate()
-
-
 def run_cell(
     folder: str, arguments: Sequence[str], replays: ReplayProcesses | None = None
 ) -> dict[str, float | None]:
@@ -308,7 +256,7 @@ def run_into(
     *,
     force: bool = False,
 ) -> None:
-    """Replay into a run directory, in a child process, one of `replays` if given.
+    """Replay into a run directory, in a child process: one of `replays`, or one for this alone.
 
     `force` replaces a former run in it. Raises CellError if the replay fails, and OSError if
     `log` cannot be written.
@@ -316,8 +264,9 @@ def run_into(
     log.parent.mkdir(parents=True, exist_ok=True)
     options = ["--in-process", "--run", str(run), "-q", "--no-report"]
     options += ["--force"] if force else []
-    with create_file(log) as file:
-        code = (replays or ReplayProcesses()).run([*arguments, *options], file)
+    with contextlib.ExitStack() as stack:
+        used = replays or stack.enter_context(ReplayProcesses())
+        code = used.run([*arguments, *options], log)
     if code:
         messages = log.read_text(encoding="utf-8", errors="replace").strip()
         shown = messages[-_MESSAGE_CHARS_MAX:].removeprefix("Error: ")

@@ -20,7 +20,7 @@ from unittest import mock
 
 from replay.backends.processes import EmbeddedServices
 from replay.cli.main import main
-from replay.whatif.sweep import ReplayProcesses
+from replay.whatif.replay_processes import ReplayProcesses
 from tests.e2e.replays import ROOT
 
 REFUSED, SERVICE, SPANS_LOST, LOOP, INTERRUPTED = 2, 3, 4, 5, 130
@@ -62,6 +62,8 @@ def reprieve(
         mock.patch("replay.sessions.EmbeddedServices", _here),
         mock.patch("replay.compare.run.EmbeddedServices", _here),
         mock.patch("replay.whatif.sweep.ReplayProcesses", replays),
+        mock.patch("replay.cli.searching.ReplayProcesses", replays),
+        mock.patch("replay.cli.commands.compare.ReplayProcesses", replays),
         mock.patch("replay.whatif.sweep.ThreadPoolExecutor", pool),
         contextlib.nullcontext() if reports else mock.patch("replay.cli.commands.replay._report"),
         mock.patch.dict(os.environ, environment(**more), clear=True),
@@ -90,8 +92,9 @@ def _run(arguments: Sequence[str], out: io.TextIOWrapper, err: io.TextIOWrapper)
 
 
 class _ReplaysHere(ReplayProcesses):
-    def run(self, arguments: Sequence[str], log: IO[bytes]) -> int:
-        return _run(["replay", *arguments], _text(io.BytesIO()), _text(log))
+    def run(self, arguments: Sequence[str], log: Path) -> int:
+        with log.open("wb") as file:
+            return _run(["replay", *arguments], _text(io.BytesIO()), _text(file))
 
 
 class _InTurn(Executor):

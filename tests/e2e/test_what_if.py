@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from replay.backends.processes import EmbeddedServices
-from replay.whatif import sweep
+from replay.whatif import replay_processes
 from tests.e2e.commands import reprieve, reprieve_process
 from tests.e2e.replays import DEMOS
 
@@ -118,7 +118,7 @@ def test_a_cell_that_fails_is_named_and_the_others_are_kept(
     """It is run again the next time."""
     arguments = ("sweep", NGINX, "--over", "seed=1..2", "-o", "out", "--", "--spans", "off")
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "_CHILD", _CRASHES)
+        patch.setattr(replay_processes, "_CHILD", _CRASHES)
         failed = reprieve(tmp_path, *arguments, code=1, children=True)
     assert "1 of 2 replays failed\nseed=2: lost" in failed.stderr
     assert len(list(tmp_path.glob("out/cells/*/figures.json"))) == 1
@@ -126,11 +126,19 @@ def test_a_cell_that_fails_is_named_and_the_others_are_kept(
 
 
 _CRASHES = """
+import os
 import sys
-if sys.argv[sys.argv.index("--seed") + 1] == "2":
-    sys.exit("lost")
-from replay.cli.main import child_main
-child_main()
+from replay.cli import replay_worker
+
+def main():
+    if sys.argv[sys.argv.index("--seed") + 1] == "2":
+        sys.stderr.write("lost")
+        sys.stderr.flush()
+        os._exit(1)
+    replays()
+
+replays, replay_worker.command_line.main = replay_worker.command_line.main, main
+replay_worker.main()
 """
 
 
@@ -190,7 +198,7 @@ def test_a_comparison_that_fails_leaves_a_folder_that_can_be_used_again(
     """Whether A or B fails: nothing is left of either."""
     arguments = ("compare", NGINX, "--a", "--seed 1", "--b", "--seed 2", "--run", "x", "-q")
     with monkeypatch.context() as patch:
-        patch.setattr(sweep, "_CHILD", _CRASHES)
+        patch.setattr(replay_processes, "_CHILD", _CRASHES)
         done = reprieve(tmp_path, *arguments, code=3, children=True)
         assert "the replay of B failed" in done.stderr
     assert not (tmp_path / "x").exists()
@@ -201,7 +209,7 @@ def test_a_complete_run_of_a_scheduler_that_made_mistakes_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its replay ends with exit code 3, and all of it can be read."""
-    monkeypatch.setattr(sweep, "_CHILD", _ENDS_WITH_3)
+    monkeypatch.setattr(replay_processes, "_CHILD", _ENDS_WITH_3)
     arguments = ("compare", NGINX, "--b", "--seed 2", "--run", "x", "--no-explain")
     done = reprieve(tmp_path, *arguments, children=True)
     assert "Placements differ by design (seeds 0 and 2): no pod counts as moved." in done.stdout
@@ -209,12 +217,16 @@ def test_a_complete_run_of_a_scheduler_that_made_mistakes_is_compared(
 
 _ENDS_WITH_3 = """
 import sys
-from replay.cli.main import child_main
-try:
-    child_main()
-except SystemExit:
-    sys.exit(3)
-sys.exit(3)
+from replay.cli import replay_worker
+
+def main():
+    try:
+        replays()
+    finally:
+        sys.exit(3)
+
+replays, replay_worker.command_line.main = replay_worker.command_line.main, main
+replay_worker.main()
 """
 
 
@@ -272,7 +284,7 @@ def test_a_compared_replay_that_crashes_shows_its_last_lines_as_lines(
     """And the exit code is not that of a failed check."""
     lines = ["File x, line 1", "KeyError: 'lost'"]
     crash = f"import sys; sys.stderr.write({chr(10).join(lines)!r}); sys.exit(1)"
-    monkeypatch.setattr(sweep, "_CHILD", crash)
+    monkeypatch.setattr(replay_processes, "_CHILD", crash)
     done = reprieve(
         tmp_path, "compare", NGINX, "--a", "--seed 1", "--run", "x", code=3, children=True
     )

@@ -47,7 +47,8 @@ from replay.whatif.compared import (
 )
 from replay.whatif.comparison import ClassWaits, FigureChange, PodGroup
 from replay.whatif.notes import compared_notes
-from replay.whatif.sweep import CellError, run_into
+from replay.whatif.replay_processes import CellError, ReplayProcesses
+from replay.whatif.sweep import run_into
 from services.terminal import counted, echo
 
 
@@ -221,12 +222,13 @@ def _runs(
     exit code; the comparison has their number. If a replay fails, the files of all runs are
     removed, so that the folder can be used again.
     """
-    with refusing(RunError, OSError):
+    with refusing(RunError, OSError), ReplayProcesses() as replays:
         base = folder or next_folder("compare")
         for name, arguments in chosen.items():
             shares = () if former is None else ("--share", str(former))
             try:
-                run_into(base / name, [*shares, *arguments], base / f"{name}.log", force=force)
+                command_line, log = [*shares, *arguments], base / f"{name}.log"
+                run_into(base / name, command_line, log, replays, force=force)
             except CellError as error:
                 if not (error.code == SERVICE and _is_complete(base / name)):
                     _remove(base, chosen)

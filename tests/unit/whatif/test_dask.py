@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from replay.whatif import sweep
-from replay.whatif.sweep import CellError, cells, parse_axis, run_sweep
+from replay.whatif.replay_processes import CellError, ReplayProcesses
+from replay.whatif.sweep import cells, parse_axis, run_sweep
 
 distributed = pytest.importorskip("dask.distributed", reason='needs the extra "sweep"')
 
 
-def stand_in(
-    folder: str, arguments: tuple[str, ...], replays: sweep.ReplayProcesses
-) -> dict[str, float]:
+def stand_in(folder: str, arguments: tuple[str, ...], replays: ReplayProcesses) -> dict[str, float]:
     """Stand for a replay: the figure is the seed, and seed 3 fails."""
     del replays
     assert Path(folder).is_absolute()
@@ -53,7 +52,7 @@ def test_a_sweep_that_is_interrupted_stops_the_replays_of_its_workers(
     stopped, running = threading.Event(), threading.Event()
 
     def endless(
-        folder: str, arguments: tuple[str, ...], replays: sweep.ReplayProcesses
+        folder: str, arguments: tuple[str, ...], replays: ReplayProcesses
     ) -> dict[str, float]:
         del folder
         monkeypatch.setattr(replays, "stop", stopped.set)
