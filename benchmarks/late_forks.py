@@ -60,7 +60,7 @@ def main(trace: Sequence[Path], share: float, points: int, workers: int) -> None
 
 def _cpu_s(folder: Path, *arguments: str) -> float:
     """Run a command; return the seconds of CPU of its processes."""
-    process = subprocess.Popen(  # noqa: S603 - our own command
+    process = subprocess.Popen(
         [sys.executable, "-P", "-m", "replay.cli.main", *arguments], cwd=folder
     )
     _, status, used = os.wait4(process.pid, 0)

@@ -229,9 +229,9 @@ def run_cell_remotely(folder: str, arguments: Sequence[str], stop: str) -> dict[
     The event is looked at each second; a cluster without its scheduler stops the replay, too.
     """
     distributed: Any = importlib.import_module("dask.distributed")
-    event, ended, replays = distributed.Event(stop), threading.Event(), ReplayProcesses()
+    event, ended = distributed.Event(stop), threading.Event()
 
-    def watch() -> None:
+    def watch(replays: ReplayProcesses) -> None:
         while not ended.wait(_LOOK_S):
             try:
                 if not event.is_set():
@@ -241,11 +241,12 @@ def run_cell_remotely(folder: str, arguments: Sequence[str], stop: str) -> dict[
             replays.stop()
             return
 
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        return run_cell(folder, arguments, replays)
-    finally:
-        ended.set()
+    with ReplayProcesses() as replays:
+        threading.Thread(target=watch, args=[replays], daemon=True).start()
+        try:
+            return run_cell(folder, arguments, replays)
+        finally:
+            ended.set()
 
 
 def run_into(
