@@ -11,7 +11,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from time import perf_counter_ns
+from time import perf_counter_ns, process_time_ns
 from typing import TypeVar
 
 from replay.errors import RunError, ServiceLostError
@@ -26,12 +26,15 @@ from replay.world.loop.replay import RETRIES_SKIPPED, Replay
 SHARE = 100
 """Lowest ratio of a run's wall time to the time that its resume points take."""
 KEPT_SHARE = 0.03
-"""The largest share of a run's wall time that the checkpoints take which it keeps."""
+"""The largest share of a run's CPU time, of this process, that the checkpoints take which it keeps.
+
+Of wall time, a wait for a busy machine during one of them would cost a run those after it.
+"""
 FIRST_NS, FIRST_OBJECT_NS, FEW_OBJECTS = 5_000_000, 75_000, 1000
 """What the first of them is expected to take, and for each pod and node.
 
-Later ones are expected to take what the last one took, and more as the cluster has grown; with less
-than FEW_OBJECTS the time is that of the disk.
+Later ones are expected to take what the last one took, and more as the cluster has grown beyond
+FEW_OBJECTS.
 """
 AGAIN_MAX = 3
 """How often a service may be lost at one instant of a run before the run ends."""
@@ -64,7 +67,8 @@ class Checkpointer:
         self._services = services
         self._every_ns = every_ns
         self._kept = run.checkpoints(keeps)
-        self._began_ns = self._last_ns = perf_counter_ns()
+        self._began_cpu_ns = process_time_ns()
+        self._last_ns = perf_counter_ns()
         self._took_ns = 0
         self._keeping_ns = 0
         self._kept_last: tuple[int, int] | None = None
@@ -86,7 +90,7 @@ class Checkpointer:
             return False
         if ("retries", RETRIES_SKIPPED) in replay.journal.notes:
             return False
-        passed_ns = perf_counter_ns() - self._began_ns
+        passed_ns = process_time_ns() - self._began_cpu_ns
         return self._keeping_ns + self._expected_ns(replay) <= KEPT_SHARE * passed_ns
 
     def _expected_ns(self, replay: Replay) -> int:
@@ -98,7 +102,7 @@ class Checkpointer:
 
     def save(self, at_ns: int, replay: Replay, recorder: Recorder) -> None:
         """Save everything between two instants. Raises OutputError and BackendError."""
-        began_ns = perf_counter_ns()
+        began_ns, began_cpu_ns = perf_counter_ns(), process_time_ns()
         is_kept = self.is_keeping(at_ns, replay)
         is_point = self.is_due or not is_kept
         try:
@@ -129,7 +133,7 @@ class Checkpointer:
         )
         if is_kept:
             self._kept.save(at_ns, rounds, point.encoded(), replay.source.first_ns)
-            self._kept_last = (perf_counter_ns() - began_ns, _objects(replay))
+            self._kept_last = (process_time_ns() - began_cpu_ns, _objects(replay))
             self._keeping_ns += self._kept_last[0]
         if is_point:
             # With the state that was kept just now among its files.
