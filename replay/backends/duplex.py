@@ -10,9 +10,10 @@ request when `write` returns, and takes half the CPU of the client's side
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
 from queue import SimpleQueue
 from typing import Any, Protocol
+
+import grpc
 
 TESTED_VERSIONS = ("1.85.",)
 """Beginnings of the versions of grpcio whose private parts and experiments were tested."""
@@ -36,7 +37,7 @@ class Duplex(Protocol):
 
 def opener(method: Any) -> Callable[[], Duplex]:
     """Return a function that calls a channel's method of two streams."""
-    if version("grpcio").startswith(TESTED_VERSIONS):
+    if grpc.__version__.startswith(TESTED_VERSIONS):
         from replay.backends import single_threaded  # noqa: PLC0415 - others may lack its imports
 
         if single_threaded.is_of_grpc(method):

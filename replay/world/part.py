@@ -8,8 +8,10 @@ sets those that begin otherwise. All other attributes connect a part with others
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable, Mapping
+from functools import cache
 from types import NoneType
-from typing import get_args, get_origin, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 _EMPTY = frozenset({dict, list, set, deque, Counter, int, bool, str})
 
@@ -18,9 +20,19 @@ class Part:
     """An object whose annotated attributes are its state."""
 
     def __init__(self) -> None:
-        for name, hint in get_type_hints(type(self)).items():
-            kind = get_origin(hint) or hint
-            if NoneType in get_args(hint):
-                setattr(self, name, None)
-            elif kind in _EMPTY:
-                setattr(self, name, kind())
+        kind: Any = type(self)
+        for name, make in _first_values(kind).items():
+            setattr(self, name, make())
+
+
+@cache
+def _first_values(kind: type) -> Mapping[str, Callable[[], Any]]:
+    """Return what makes the first value of each attribute that has no constructor's."""
+    made = dict[str, Callable[[], Any]]()
+    for name, hint in get_type_hints(kind).items():
+        origin = get_origin(hint) or hint
+        if NoneType in get_args(hint):
+            made[name] = NoneType
+        elif origin in _EMPTY:
+            made[name] = origin
+    return made

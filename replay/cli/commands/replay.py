@@ -103,6 +103,13 @@ class ReplayCommand(SectionedCommand):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse a command line; --from stands for a run's command line, with options added."""
+        if any(argument.partition("=")[0] in _OF_FORKS for argument in args):
+            args = self._expanded(ctx, args)
+        ctx.meta[_ARGV] = ("replay", *without(args, {"shares"}))
+        return super().parse_args(ctx, args)
+
+    def _expanded(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Replace --from and --at by what they stand for."""
         raw, _, _ = self.make_parser(ctx).parse_args(list(args))
         run, moment = raw.get("fork"), raw.get("moment")
         has_trace = isinstance(raw.get("paths"), tuple)
@@ -113,9 +120,8 @@ class ReplayCommand(SectionedCommand):
                 problem = "--from RUN repeats the command of the run, with its trace"
                 raise click.UsageError(f"{problem}: leave TRACE out", ctx)
             added = without(args, {"fork", "moment"})
-            args = [*forked(Path(run), moment, added), "--share", run]
-        ctx.meta[_ARGV] = ("replay", *without(args, {"shares"}))
-        return super().parse_args(ctx, args)
+            return [*forked(Path(run), moment, added), "--share", run]
+        return args
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the replay of the command line."""
@@ -307,6 +313,7 @@ def look(arguments: Sequence[str], checks: Checks, where: str) -> None:
             look_at(settings, request.trace, request.overrides)
 
 
+_OF_FORKS = frozenset({"--from", "--at"})
 _ARGV = "reprieve.replay.argv"
 """The key in a click context for the command line that was parsed."""
 _OUTPUTS = frozenset(
