@@ -110,7 +110,10 @@ def test_cluster_capacity_s_prediction_with_its_limit_and_without(tmp_path: Path
     assert "Too many pods" in fit["stopped"][0]
 
 
-@pytest.mark.parametrize("first", range(0, 50, 10))
+@pytest.mark.parametrize(
+    "first",
+    [pytest.param(first, marks=[pytest.mark.long] * (first >= 20)) for first in range(0, 50, 10)],
+)
 def test_generated_clusters_have_the_sum_over_their_nodes(first: int, tmp_path: Path) -> None:
     """Fifty: of each node that the pods may go to, the least of its free amounts by requests.
 

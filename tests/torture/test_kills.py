@@ -20,7 +20,7 @@ WITHIN_S, KILLS = 0.5, 4
 def base(tmp_path_factory: pytest.TempPathFactory) -> tuple[list[str], Path]:
     """Return a replay's arguments, and its run without kills."""
     folder = tmp_path_factory.mktemp("kills")
-    arguments = generated(folder, seed=3, nodes=40, pods=600, service_time="30s", leaky=5)
+    arguments = generated(folder, seed=3, nodes=20, pods=300, service_time="30s", leaky=5)
     return arguments, undisturbed(arguments, folder)
 
 
