@@ -20,7 +20,7 @@ INSTALL := -m pip install --quiet --disable-pip-version-check --only-binary :all
 # Reprieve is built with the installed packages, because these are locked.
 BUILD := -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .
 
-.PHONY: help setup protos lock docs pictures sbom check contract format kernels test test-long torture test-languages bench bench-compare bench-scheduler bench-queue bench-eviction bench-autoscaler bench-forks demo up down clean
+.PHONY: help setup protos lock docs pictures sbom check contract format kernels collect test test-long torture test-languages bench bench-compare bench-scheduler bench-queue bench-eviction bench-autoscaler bench-forks demo up down clean
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
@@ -99,6 +99,9 @@ format: $(STAMP) ## let ruff format and fix what it can
 kernels: $(STAMP) ## compile them once for all processes: 20 s after an install
 	$(BIN)/python -c "from services.scheduler.core.session.warm_up import warm_up; warm_up()"
 	$(BIN)/python -c "from services.autoscaler.core.estimator.packing_kernel import warm_up; warm_up()"
+
+collect: $(STAMP) ## compile the tests once for all of pytest's workers
+	$(BIN)/python -m pytest --collect-only --quiet --quiet
 
 test: kernels ## all tests but the long ones, and with LANGUAGES=1 but those of test-languages
 	$(PYTEST) $(MARKED)

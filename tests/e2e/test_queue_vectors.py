@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import grpc
 import pytest
 
+from replay.backends.processes import EmbeddedServices
 from replay.conform.vectors.queue import StreamQueueSession, UnaryQueueSession, operation
 from replay.conform.vectors.queue_scripts import (
     Argument,
@@ -19,6 +21,7 @@ from replay.conform.vectors.queue_scripts import (
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.queue.core.rules.versions import V1_16, V1_20, V1_34, QueueVersion
+from services.rpc.client import channel as channel_to
 from tests.e2e.queue_clients import running_queue
 from tests.golden.test_queue_vectors import load
 
@@ -32,6 +35,13 @@ MODES = pytest.mark.parametrize("mode", [V1_34, V1_20, V1_16], ids=lambda mode: 
 def channel() -> Iterator[grpc.Channel]:
     """Yield a channel to a service that lives as long as this module's tests."""
     with running_queue() as (_process, opened):
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def local(here: EmbeddedServices) -> Iterator[grpc.Channel]:
+    """Yield a channel to the same servicer within this process."""
+    with closing(channel_to(here.addresses["queue"])) as opened:
         yield opened
 
 
@@ -69,11 +79,11 @@ def test_heads_announce_each_pop(channel: grpc.Channel, mode: QueueVersion) -> N
 
 @MODES
 def test_a_script_continues_from_a_checkpoint_as_it_would_have(
-    channel: grpc.Channel, mode: QueueVersion
+    local: grpc.Channel, mode: QueueVersion
 ) -> None:
     """Every script, by CheckpointSession and RestoreSession, each at another step."""
     differences = [
-        batch_difference(channel, mode, vector, restored_at=1 + number * 7 % 31)
+        batch_difference(local, mode, vector, restored_at=1 + number * 7 % 31)
         for number, vector in enumerate(load(mode))
     ]
     assert not any(differences), "\n".join(filter(None, differences))
