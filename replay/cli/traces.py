@@ -96,6 +96,7 @@ FORMATS = (
     "scheduler-perf",
     "openb",
     "dlrm",
+    "spot-gpu",
     "google-2011",
     "google-2019",
     "azure-packing",

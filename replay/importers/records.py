@@ -52,6 +52,9 @@ class ImportOptions:
     extended resources (otherwise they are left out), `openb_jobs` creates a Job for each pod, so
     that a preempted pod is created again.
 
+    Alibaba's spot GPUs: `gpu_claims` makes GPUs devices that workers claim, otherwise an extended
+    resource.
+
     scheduler_perf: `workload` is TESTCASE/WORKLOAD, or TESTCASE alone where `params` has all
     parameters of the test case; `params` override the workload's own; `wait_ns` is the simulated
     time of each wait for pods.
@@ -106,6 +109,13 @@ class ImportOptions:
         type=TIME,
         help="Manifests: the start of the trace, such as 2026-01-31T12:00:00Z. [default: the "
         "latest time in one of the objects; 0 where they were never in a cluster]",
+    )
+    gpu_claims: bool = option(
+        "--gpu-claims/--no-gpu-claims",
+        default=True,
+        show_default=True,
+        help="spot-gpu: workers claim GPUs as devices; otherwise they request an extended "
+        "resource, and preemption frees GPUs.",
     )
     openb_jobs: bool = option(
         "--openb-jobs",

@@ -16,6 +16,7 @@ from replay.importers.datacenter import (
     google2011,
     google2019,
     openb,
+    spot_gpu,
 )
 from replay.importers.kubernetes import (
     audit,
@@ -59,6 +60,7 @@ IMPORTERS: Mapping[str, Importer] = {
         scheduler_perf.IMPORTER,
         openb.IMPORTER,
         dlrm.IMPORTER,
+        spot_gpu.IMPORTER,
         google2011.IMPORTER,
         google2019.IMPORTER,
         azure_packing.IMPORTER,

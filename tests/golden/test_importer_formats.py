@@ -116,6 +116,18 @@ def test_the_dlrm_trace_is_read() -> None:
     assert limits == 23_871 - 12_248
 
 
+def test_the_nodes_of_the_spot_gpu_trace_are_read() -> None:
+    """Counts of FORMATS.md: 4,278 nodes with 10,412 GPUs, of six models."""
+    path = _TRACES / "alibaba" / "spot2026" / "node_info_df.csv"
+    records = list(open_trace([path]))
+    slices = [
+        made.create.resource_slice for made in records if made.create.resource_slice.ByteSize()
+    ]
+    assert len(slices) == 4_278
+    assert sum(len(slice_.spec.devices) for slice_ in slices) == 10_412
+    assert sum(record.create.HasField("device_class") for record in records) == 6
+
+
 def test_googles_tables_of_2011_are_read() -> None:
     """The first rows of each table: all are of time 0, and nothing is scheduled in them."""
     paths = sorted((_TRACES / "google2011").glob("real-*.csv"))

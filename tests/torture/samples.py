@@ -109,6 +109,11 @@ _DLRM = (
     "max_instance_per_node,creation_time,scheduled_time,deletion_time\n"
     "i,HN,a,1,1,1,1,1,2,5,6,7\n"
 )
+_SPOT_JOBS = (
+    "job_name,organization,gpu_model,cpu_request,gpu_request,worker_num,submit_time,duration,"
+    "job_type\n7,1,A10,2,1,3,5,60,Spot\n"
+)
+_SPOT_NODES = "gpu_model,gpu_capacity_num,cpu_num,node_name\nA10,2,64,n0\n"
 _OPENB = (
     "name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,qos,pod_phase,creation_time,"
     "deletion_time,scheduled_time\np,1,1,1,1,P|T,LS,Running,5,9,6\n"
@@ -341,6 +346,8 @@ def samples() -> dict[str, Sample]:
             importer="google-2011", value=_rows(_MACHINES), written=_table
         ),
         "dlrm": Sample(importer="dlrm", value=_rows(_DLRM), written=_table),
+        "spot-gpu": Sample(importer="spot-gpu", value=_rows(_SPOT_JOBS), written=_table),
+        "spot-gpu nodes": Sample(importer="spot-gpu", value=_rows(_SPOT_NODES), written=_table),
         "openb": Sample(importer="openb", value=_rows(_OPENB), written=_table),
         "openb nodes": Sample(importer="openb", value=_rows(_OPENB_NODES), written=_table),
     }

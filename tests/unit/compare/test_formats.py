@@ -12,7 +12,7 @@ from replay.importers.registry import IMPORTERS
 
 STATES = ("watch", "audit", "recorder", "kwok")
 OUTCOMES = ("native", "google-2011", "google-2019", "alibaba-2017")
-NOTHING = ("simkube", "scheduler-perf", "manifests", "openb", "dlrm", "azure-packing")
+NOTHING = ("simkube", "scheduler-perf", "manifests", "openb", "dlrm", "spot-gpu", "azure-packing")
 
 
 @pytest.mark.parametrize("name", STATES)
