@@ -1,4 +1,4 @@
-"""Named workloads: the bundled four tiers, and one that resembles the OpenB data set.
+"""Named workloads: the bundled four tiers, one that resembles the OpenB data set, accelerators.
 
 "openb-like" has 1,213 nodes and 7,064 pods, which are all created at once. Its totals resemble the
 published figures of the data set: cores and memory, requests of three fifths of the cores, and at
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
+from replay.generate.accelerators import accelerators
 from replay.generate.workload import GI, GenerateOptions, NodeShape, generate, node, pod_template
 from replay.hashing import KeyedRandom, object_uid
 from replay.importers.records import RecordNumbering
@@ -84,5 +85,6 @@ def _shapes(draw: KeyedRandom) -> list[tuple[Pod, int]]:
 PRESETS: Mapping[str, Callable[[int], Iterator[Record]]] = {
     "four-tiers": lambda seed: generate(GenerateOptions(seed=seed)),
     "openb-like": openb_like,
+    "accelerators": accelerators,
 }
 """Trace generators by preset name, each called with a seed; "four-tiers" is the bundled trace."""

@@ -204,6 +204,7 @@ def generate_command(output: Path, preset: str | None, seed: int, **counts: int)
     Examples:
       reprieve generate -o workload.ktr --nodes 500 --pods 10000 --seed 7
       reprieve generate -o openb-like.ktr --preset openb-like
+      reprieve generate -o gpus.ktr --preset accelerators
     """
     records = PRESETS[preset](seed) if preset else generate(GenerateOptions(seed=seed, **counts))
     write_trace(output, records)

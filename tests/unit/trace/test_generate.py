@@ -10,9 +10,12 @@ import pytest
 from replay.generate.presets import PRESETS
 from replay.generate.workload import GenerateOptions, generate
 from replay.hashing import KeyedRandom
+from replay.results.run.cluster import ClusterObjects
+from replay.results.run.device_use import DeviceTally
 from replay.trace.reader import read
 from replay.trace.validate import validate
 from replay.trace.writer import write
+from reprieve.scheduler.v1beta1 import scheduler_pb2
 
 _BUNDLED = Path(__file__).resolve().parents[3] / "examples" / "traces"
 
@@ -56,6 +59,34 @@ def test_openb_like_has_the_counts_of_openb() -> None:
     """As many nodes, pods and shapes."""
     counts = Counter(record.WhichOneof("record") for record in PRESETS["openb-like"](1))
     assert counts == {"header": 1, "create": 1213, "template": 160, "pod_create": 7064}
+
+
+def test_accelerators_have_slices_classes_and_claims() -> None:
+    """Every pod names a template that exists, and every class selects devices."""
+    records = list(PRESETS["accelerators"](1))
+    assert records[0].header.has_devices
+    report = validate(records)
+    assert not report.warnings
+    assert (report.objects["node"], report.objects["resource_slice"]) == (40, 60)
+    templates = {
+        record.create.resource_claim_template.metadata.name
+        for record in records
+        if record.create.HasField("resource_claim_template")
+    }
+    named = {
+        claim.resource_claim_template_name
+        for record in records
+        for claim in record.template.pod.spec.resource_claims
+    }
+    assert named == templates
+    assert report.objects["pod"] == 600
+    tally, objects = DeviceTally(), ClusterObjects()
+    for record in records:
+        if record.HasField("create"):
+            change = objects.take(scheduler_pb2.Event(add=record.create))
+            assert change is not None
+            tally.take(change)
+    assert {name: use.devices for name, use in tally.uses.items()} == {"gpu": 160, "gpu-part": 560}
 
 
 def test_a_draw_depends_only_on_its_name() -> None:
