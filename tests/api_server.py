@@ -250,11 +250,11 @@ class _Handler(BaseHTTPRequestHandler):
     def _watch(self, script: Script, query: dict[str, str]) -> None:
         with self.server.double.lock:
             script.asked.append(query)
-            said = script.watches.pop(0) if script.watches else []
+            lines = script.watches.pop(0) if script.watches else []
             is_last = not script.watches
-        if isinstance(said, tuple):
+        if isinstance(lines, tuple):
             script.held = is_last
-            self._send(said)
+            self._send(lines)
             return
         self.send_response(200)
         self.send_header("Transfer-Encoding", "chunked")
@@ -262,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
         self.close_connection = True
         self.server.double.stopping.wait(script.pause_s)
-        for entry in said:
+        for entry in lines:
             if entry == BREAK:
                 self._chunk(b'{"type":"ADDED","obj')
                 return
@@ -270,7 +270,7 @@ class _Handler(BaseHTTPRequestHandler):
                 with self.server.double.lock:
                     script.say(entry)
                 self._say(entry)
-        if CLOSE not in said:
+        if CLOSE not in lines:
             script.held = is_last
             self.server.double.stopping.wait()
         self._chunk(b"")

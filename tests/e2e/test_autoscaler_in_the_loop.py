@@ -227,8 +227,8 @@ def test_no_group_is_scaled_for_a_pod_that_would_not_fit(tmp_path: Path) -> None
     assert run.log("scaledUp") == []
     ((at_s, pod, _),) = run.log("noScaleUp")
     assert at_s == 10
-    said = reprieve(tmp_path, "explain", pod, "run").stdout
-    assert "no node group could hold it: general: the pod would not fit a new node" in said
+    output = reprieve(tmp_path, "explain", pod, "run").stdout
+    assert "no node group could hold it: general: the pod would not fit a new node" in output
 
 
 def test_the_cheapest_fit_is_chosen_by_least_waste(tmp_path: Path) -> None:

@@ -156,12 +156,12 @@ class Restless(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         del context
         uids: list[str] = []
         for cycle, request in enumerate(request_iterator, 1):
-            told, answer = request.round, scheduler_pb2.RoundOutcomes()
+            round_, answer = request.round, scheduler_pb2.RoundOutcomes()
             uids += [
-                event.add.pod.metadata.uid for event in told.events if event.add.HasField("pod")
+                event.add.pod.metadata.uid for event in round_.events if event.add.HasField("pod")
             ]
             for uid in uids[:1]:
-                outcome = answer.outcomes.add(time_ns=told.time_ns, attempts=cycle)
+                outcome = answer.outcomes.add(time_ns=round_.time_ns, attempts=cycle)
                 outcome.pop.uid, outcome.pop.cycle = uid, cycle
                 outcome.unschedulable.message = f"no, for the {cycle}th time"
                 if self.node:

@@ -63,8 +63,8 @@ def test_a_binding_a_preemption_and_a_refusal_agree(tmp_path: Path) -> None:
     )
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "json")
     assert done.returncode == 0
-    told = json.loads(done.stdout)["decisions"]
-    assert {kind: counts["agrees"] for kind, counts in told.items()} == {
+    output = json.loads(done.stdout)["decisions"]
+    assert {kind: counts["agrees"] for kind, counts in output.items()} == {
         "bind": 1,
         "preemption": 1,
         "failure": 1,
@@ -210,9 +210,9 @@ def test_a_free_run_is_a_second_figure_and_is_left_where_it_is_asked_for(tmp_pat
     bound_to_the_fuller_node(tmp_path)
     options = ("--compare-recorded", "--free-run", "--run", "r", "-o", "json")
     done = reprieve(tmp_path, "replay", "all.jsonl", *options, code=DIFFERS)
-    told = json.loads(done.stdout)
-    assert told["decisions"]["bind"]["differs"] == 1
-    assert told["free_run"]["bindings"]["another node"] == 1
+    output = json.loads(done.stdout)
+    assert output["decisions"]["bind"]["differs"] == 1
+    assert output["free_run"]["bindings"]["another node"] == 1
     assert (tmp_path / "r" / "decisions.jsonl").is_file()
 
 
@@ -248,8 +248,8 @@ def test_following_a_recording_starts_free_with_what_had_been_bound(tmp_path: Pa
         line(8, "MODIFIED", pod("late", 6, node="n")),
     )
     options = ("--follow-until", "5s", "--run", "r", "--in-process")
-    told = reprieve(tmp_path, "replay", "all.jsonl", *options, reports=True).stdout
-    assert "the recording is followed until" in " ".join(told.split())
+    output = reprieve(tmp_path, "replay", "all.jsonl", *options, reports=True).stdout
+    assert "the recording is followed until" in " ".join(output.split())
     decided = [json.loads(line) for line in (tmp_path / "r" / "decisions.jsonl").open()]
     bound = [e["observed"] for e in decided if "scheduled" in e["observed"]]
     assert [(e["object"]["name"], e["scheduled"]["nodeName"]) for e in bound] == [("late", "m")]

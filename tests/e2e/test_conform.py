@@ -108,14 +108,14 @@ def test_vectors_are_counted_by_topic_and_in_the_last_line(tmp_path: Path) -> No
     """Gzipped files are read as well."""
     first = write(tmp_path / "eviction-v1.32-a.jsonl.gz", vector("a", CALM), vector("b", CALM))
     second = write(tmp_path / "eviction-v1.27-c.jsonl", vector("c", CALM))
-    told = reprieve(tmp_path, "conform", first, second).stdout.splitlines()
-    assert told[0] == "eviction-v1.32-a.jsonl.gz: eviction v1.32, 2 passed, 0 failed"
-    assert [line.split() for line in told[1:3]] == [
+    output = reprieve(tmp_path, "conform", first, second).stdout.splitlines()
+    assert output[0] == "eviction-v1.32-a.jsonl.gz: eviction v1.32, 2 passed, 0 failed"
+    assert [line.split() for line in output[1:3]] == [
         ["TOPIC", "PASSED", "FAILED"],
         ["calm", "2", "0"],
     ]
-    assert "eviction-v1.27-c.jsonl: eviction v1.27, 1 passed, 0 failed" in told
-    assert told[-1] == "3 passed, 0 failed"
+    assert "eviction-v1.27-c.jsonl: eviction v1.27, 1 passed, 0 failed" in output
+    assert output[-1] == "3 passed, 0 failed"
 
 
 def test_a_vector_that_differs_is_reported_with_both_sides_and_exits_with_1(tmp_path: Path) -> None:
@@ -197,18 +197,18 @@ def test_a_file_that_breaks_off_fails_where_it_does(tmp_path: Path) -> None:
     whole = (tmp_path / "x.jsonl.gz").read_bytes()
     (tmp_path / "x.jsonl.gz").write_bytes(whole[:-20])
     name = write(tmp_path / "y.jsonl", vector("y", CALM))
-    told = reprieve(tmp_path, "conform", "x.jsonl.gz", name, code=DIFFERS).stdout
-    assert "is not a whole gzip file" in told
-    assert told.splitlines()[-1].endswith(" passed, 1 failed")
-    assert "y.jsonl: eviction v1.32, 1 passed, 0 failed" in told
+    output = reprieve(tmp_path, "conform", "x.jsonl.gz", name, code=DIFFERS).stdout
+    assert "is not a whole gzip file" in output
+    assert output.splitlines()[-1].endswith(" passed, 1 failed")
+    assert "y.jsonl: eviction v1.32, 1 passed, 0 failed" in output
 
 
 def test_without_files_all_recorded_vectors_are_played(tmp_path: Path) -> None:
     """Those that lie in `conformance` or in the wheel; some of them by their ids."""
-    told = reprieve(tmp_path, "conform", "--only", "hand-nominate").stdout.splitlines()
-    files = [line.split(":")[0] for line in told if line.endswith(" failed") and ":" in line]
+    output = reprieve(tmp_path, "conform", "--only", "hand-nominate").stdout.splitlines()
+    files = [line.split(":")[0] for line in output if line.endswith(" failed") and ":" in line]
     assert files == sorted(path.name for path in RECORDED.glob("*.jsonl.gz"))
-    assert told[-1].endswith(" passed, 0 failed")
+    assert output[-1].endswith(" passed, 0 failed")
     refused = reprieve(tmp_path, "conform", "--rules", "v1.20", code=REFUSED).stderr
     assert "--rules" in refused
 
@@ -244,9 +244,9 @@ def test_a_script_may_nominate_without_a_node(tmp_path: Path, stream: tuple[str,
     name = write(
         tmp_path / "queue-v1.34-x.jsonl", queue_vector("status", "n1"), queue_vector("kept", "n2")
     )
-    told = reprieve(tmp_path, "conform", name, *stream, code=DIFFERS).stdout
-    assert told.splitlines()[-1] == "1 passed, 1 failed"
-    assert "kept" in told
+    output = reprieve(tmp_path, "conform", name, *stream, code=DIFFERS).stdout
+    assert output.splitlines()[-1] == "1 passed, 1 failed"
+    assert "kept" in output
 
 
 @pytest.mark.parametrize(

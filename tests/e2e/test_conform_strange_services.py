@@ -92,8 +92,8 @@ def test_a_service_that_answers_no_call_is_reported_at_once(tmp_path: Path) -> N
     """With the timeout of the first call, and exit code 3."""
     with queue(hangs, deletes=hangs) as address:
         arguments = ("conform", "--contract", "queue", address, "--timeout", "call=300ms")
-        said = reprieve(tmp_path, *arguments, code=SERVICE).stderr
-    assert f"the queue at {address}: DeleteSession did not respond in 0.3 s" in said
+        output = reprieve(tmp_path, *arguments, code=SERVICE).stderr
+    assert f"the queue at {address}: DeleteSession did not respond in 0.3 s" in output
 
 
 @pytest.mark.parametrize(

@@ -62,14 +62,14 @@ class World:
         round_ = scheduler_pb2.Round(time_ns=at_ns, answers=self._answers)
         for changed in objects:
             round_.events.add(time_ns=at_ns).add.CopyFrom(changed)
-        said = scheduler_pb2.RoundOutcomes.FromString(self._talker.tell(round_))
+        outcomes = scheduler_pb2.RoundOutcomes.FromString(self._talker.tell(round_))
         self._answers = [
             scheduler_pb2.Answer(pop=outcome.pop)
-            for outcome in said.outcomes
+            for outcome in outcomes.outcomes
             if not outcome.HasField("refusals")
         ]
         self._talker.restore(self._talker.saved())
-        return list(said.outcomes)
+        return list(outcomes.outcomes)
 
 
 def cluster() -> list[object_pb2.KubernetesObject]:

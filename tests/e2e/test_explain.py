@@ -268,8 +268,8 @@ def test_a_plugin_with_points_is_not_reported_as_skipped(
     found = explain(finished, ExplainQuery(pod="web"), address=here.addresses["scheduler"])
     assert found.best[0].scores["NodeAffinity"].normalized == 100
     assert "NodeAffinity" in found.skipped_filters
-    said = printed(found).partition("skipped score plugins: ")[2].partition("runner-up")[0]
-    idle = said.replace(",", " ").split()
+    output = printed(found).partition("skipped score plugins: ")[2].partition("runner-up")[0]
+    idle = output.replace(",", " ").split()
     assert {*idle, *found.best[0].scores} == set(found.weights)
     assert list(found.weights) == sorted(found.weights), "the same JSON in each process"
     assert not set(idle) & found.best[0].scores.keys()
@@ -284,8 +284,8 @@ def test_the_command_prints_tables_and_json(here: EmbeddedServices, tmp_path: Pa
     shown = CliRunner().invoke(command, arguments, catch_exceptions=False)
     assert shown.exit_code == 0
     assert "victim  default/nginx-5754944d6c-9mnxa         0  -" in shown.output
-    told = CliRunner().invoke(command, [*arguments, "-o", "json"], catch_exceptions=False)
-    found = json.loads(told.output)
+    done = CliRunner().invoke(command, [*arguments, "-o", "json"], catch_exceptions=False)
+    found = json.loads(done.output)
     assert (found["pod"], found["decision"]) == ("default/nginx-a", "nominated")
     assert found["preemption"]["candidates"][0]["victims"][0]["priority"] == 0
     assert found["offset_ns"] == 8 * SECOND_NS

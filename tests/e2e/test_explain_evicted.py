@@ -34,10 +34,10 @@ WIDTH = 80
 def records() -> list[trace_pb2.Record]:
     """Return a node of 4 GiB with a static pod, a greedy one that came bound, and a modest one."""
     node = make_node("n1").capacity(cpu="4", memory="4Gi").message()
-    told = [trace_pb2.Record(create=object_pb2.KubernetesObject(node=node))]
+    trace_records = [trace_pb2.Record(create=object_pb2.KubernetesObject(node=node))]
     for name, mib, priority in (("static", 1500, 0), ("greedy", 2550, 5)):
         usage, created = trace_pb2.Record(), trace_pb2.Record()
-        usage.usage.id = 1 + len(told)
+        usage.usage.id = 1 + len(trace_records)
         usage.usage.segments.add(offset_duration_ns=0, memory_bytes=100 * MIB)
         usage.usage.segments.add(offset_duration_ns=25 * SECOND_NS, memory_bytes=mib * MIB)
         pod = created.pod_create.pod
@@ -48,16 +48,16 @@ def records() -> list[trace_pb2.Record]:
         pod.spec.containers.add(name="c").resources.requests["memory"] = "1Gi"
         pod.status.phase = "Running"
         created.pod_create.life.usage_id = usage.usage.id
-        told += [usage, created]
+        trace_records += [usage, created]
     usage, modest = trace_pb2.Record(), trace_pb2.Record()
     usage.usage.id = modest.pod_create.life.usage_id = 9
     usage.usage.segments.add(offset_duration_ns=0, memory_bytes=MIB)
     modest.pod_create.pod.metadata.name = "modest"
     modest.pod_create.pod.spec.containers.add(name="c").resources.requests["memory"] = "1Gi"
-    told += [usage, modest]
-    for sequence, record in enumerate(told, 1):
+    trace_records += [usage, modest]
+    for sequence, record in enumerate(trace_records, 1):
         record.sequence = sequence
-    return told
+    return trace_records
 
 
 @pytest.fixture(scope="module")
@@ -116,8 +116,8 @@ def test_the_command_shows_it_on_a_terminal_and_as_json(finished: RunDirectory) 
     assert "threshold: memory.available<100Mi (hard)" in table
     assert "observed: 45Mi available of 4Gi" in table
     assert "rank: 2 of 3 pods on the node" in table
-    told = CliRunner().invoke(command, [*arguments, "-o", "json"], catch_exceptions=False).output
-    eviction = json.loads(told)["eviction"]
+    output = CliRunner().invoke(command, [*arguments, "-o", "json"], catch_exceptions=False).output
+    eviction = json.loads(output)["eviction"]
     assert (eviction["threshold"], eviction["available"]) == (THRESHOLD, 45 * MIB)
     place = eviction["ranking"][eviction["rank"] - 1]
     assert place == {

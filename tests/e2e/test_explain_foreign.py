@@ -59,13 +59,13 @@ class Grumpy(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         waiting: list[str] = []
         cycles = itertools.count(1)
         for request in request_iterator:
-            told = request.round
-            added = (event.add.pod for event in told.events if event.add.HasField("pod"))
+            round_ = request.round
+            added = (event.add.pod for event in round_.events if event.add.HasField("pod"))
             waiting += [pod.metadata.uid for pod in added if not pod.spec.node_name]
             answer = scheduler_pb2.RoundOutcomes()
-            for _ in range(0 if told.events_only else told.max_pods or len(waiting)):
+            for _ in range(0 if round_.events_only else round_.max_pods or len(waiting)):
                 if waiting:
-                    outcome = answer.outcomes.add(time_ns=told.time_ns, attempts=1)
+                    outcome = answer.outcomes.add(time_ns=round_.time_ns, attempts=1)
                     outcome.pop.uid, outcome.pop.cycle = waiting.pop(0), next(cycles)
                     outcome.unschedulable.message = REFUSAL
             answer.more = bool(waiting)
@@ -172,8 +172,8 @@ def test_no_address_that_a_run_names_is_connected_to(
 
 def test_a_service_without_reasons_is_named(run: RunDirectory, elsewhere: Elsewhere) -> None:
     """It serves rounds, and nothing that explains them."""
-    said = refusal(run, "--scheduler", elsewhere.address)
-    assert f"at {elsewhere.address} does not serve EvaluatePod" in said
+    output = refusal(run, "--scheduler", elsewhere.address)
+    assert f"at {elsewhere.address} does not serve EvaluatePod" in output
 
 
 def test_a_run_whose_service_is_gone_is_not_explained_by_another(
@@ -181,9 +181,9 @@ def test_a_run_whose_service_is_gone_is_not_explained_by_another(
 ) -> None:
     """What made it is named, with where it was and what to do."""
     elsewhere.stop()
-    said = refusal(run, "--scheduler", elsewhere.address)
-    assert f"the scheduler at {elsewhere.address} (grumpy 7), which does not answer" in said
-    assert "name another with --scheduler" in said
+    output = refusal(run, "--scheduler", elsewhere.address)
+    assert f"the scheduler at {elsewhere.address} (grumpy 7), which does not answer" in output
+    assert "name another with --scheduler" in output
 
 
 def test_what_ours_decides_otherwise_is_not_reported_of_a_foreign_run(

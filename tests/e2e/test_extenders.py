@@ -89,9 +89,9 @@ def test_a_run_is_explained_without_asking_its_extender_again(
         (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
         replayed(tmp_path, addresses)
     for name, wanted in (("p3", "b"), ("p4", "a")):
-        said = reprieve(tmp_path, "explain", name, "run", *addresses[:2], "-o", "json").stdout
-        assert json.loads(said)["node"] == wanted
-        assert "not its turn" in said
+        output = reprieve(tmp_path, "explain", name, "run", *addresses[:2], "-o", "json").stdout
+        assert json.loads(output)["node"] == wanted
+        assert "not its turn" in output
 
 
 def test_an_extenders_failure_is_replayed_too(tmp_path: Path, addresses: list[str]) -> None:  # noqa: F811 - a fixture
@@ -210,8 +210,8 @@ def test_explaining_a_run_reads_no_file_that_the_run_names(tmp_path: Path) -> No
         (tmp_path / "scheduler.yaml").write_text(text, encoding="utf-8")
         replayed(tmp_path, ["--in-process"])
     (tmp_path / "ca.pem").unlink()
-    said = reprieve(tmp_path, "explain", "p3", "run", "-o", "json").stdout
-    assert json.loads(said)["node"] == "b"
+    output = reprieve(tmp_path, "explain", "p3", "run", "-o", "json").stdout
+    assert json.loads(output)["node"] == "b"
 
 
 @pytest.fixture(scope="module")

@@ -70,10 +70,10 @@ def test_sessions_and_checkpoints_are_the_same_in_one_process(here: EmbeddedServ
     stays, moves = (Talker(here.addresses["scheduler"], config) for _ in range(2))
     world = RandomWorld(7)
     for round_ in world.rounds(20):
-        told = stays.tell(round_)
+        outcomes = stays.tell(round_)
         moves.restore(moves.saved())
-        assert moves.tell(round_) == told
-        world.decided(scheduler_pb2.RoundOutcomes.FromString(told))
+        assert moves.tell(round_) == outcomes
+        world.decided(scheduler_pb2.RoundOutcomes.FromString(outcomes))
     assert moves.state() == stays.state()
 
 

@@ -32,10 +32,10 @@ def test_memory_pressure_refuses_best_effort_pods_and_no_others(
     here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """Until the condition goes, in the kubelet's words."""
-    told = [*records(), bound(100, "bare"), bound(101, "burstable"), bound(400, "after")]
-    for sequence, record in enumerate(told, 1):
+    trace_records = [*records(), bound(100, "bare"), bound(101, "burstable"), bound(400, "after")]
+    for sequence, record in enumerate(trace_records, 1):
         record.sequence = sequence
-    cluster = run(here, told, tmp_path / "run").replay.cluster
+    cluster = run(here, trace_records, tmp_path / "run").replay.cluster
     found = {
         name: cluster.pods[cluster.pod_uids[f"default/{name}"]].message.status
         for name in ("bare", "burstable", "after")

@@ -39,8 +39,8 @@ def events(
         run_path=path,
         sampling=NO_SPANS,
     )
-    told = iter(records())
-    finished = run_replay(settings, lambda: told, lambda _now_ns, _cluster, _tally: None)
+    trace_records = iter(records())
+    finished = run_replay(settings, lambda: trace_records, lambda _now_ns, _cluster, _tally: None)
     return [
         (entry.time_ns // S, what)
         for entry in finished.run.decisions()

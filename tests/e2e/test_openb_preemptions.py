@@ -75,11 +75,11 @@ def test_explain_gives_each_preemption_its_victims_and_its_reason(
     address = here.addresses["scheduler"]
     made = nominations(crowded)
     for uid, attempt, victims in (made[0], made[len(made) // 2], made[-1]):
-        told = explain(crowded, ExplainQuery(pod=uid, attempt=attempt), address=address)
-        assert (told.decision, told.attempt) == ("nominated", attempt)
-        assert told.preemption is not None
-        picked = told.preemption.candidates[0]
+        explanation = explain(crowded, ExplainQuery(pod=uid, attempt=attempt), address=address)
+        assert (explanation.decision, explanation.attempt) == ("nominated", attempt)
+        assert explanation.preemption is not None
+        picked = explanation.preemption.candidates[0]
         assert [victim.pod for victim in picked.victims] == victims
         assert all(victim.priority < 1000 for victim in picked.victims)
         assert not set(picked.reprieved) & set(victims)
-        assert told.preemption.decided_by
+        assert explanation.preemption.decided_by

@@ -129,15 +129,15 @@ def test_a_drained_node_gives_up_an_adopted_pod_as_any_of_its_controller(tmp_pat
     for number in range(3):
         del named(items, "Pod", f"db-{number}")["metadata"]["ownerReferences"]
     node = named(items, "Pod", "db-0")["spec"]["nodeName"]
-    said = replayed(tmp_path, items, "--drain", node)
-    assert f"{SHOP}/db-0" in said[said.index("evicted pods without a controller") :]
+    output = replayed(tmp_path, items, "--drain", node)
+    assert f"{SHOP}/db-0" in output[output.index("evicted pods without a controller") :]
     assert "db-0" not in {row[0] for row in shown(tmp_path, "pods")}
     meta = {"name": "db", "namespace": SHOP}
     manifest = {**database, "metadata": meta}
     manifest.pop("status")
     (tmp_path / "db.yaml").write_text(yaml.safe_dump(manifest))
-    said = replayed(tmp_path, items, "db.yaml", "--drain", node, "--force")
-    unmanaged = said.partition("evicted pods without a controller")[2]
+    output = replayed(tmp_path, items, "db.yaml", "--drain", node, "--force")
+    unmanaged = output.partition("evicted pods without a controller")[2]
     assert "db-0" not in unmanaged
     assert "db-0" in {row[0] for row in shown(tmp_path, "pods")}
 

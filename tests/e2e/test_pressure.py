@@ -57,7 +57,7 @@ def records() -> list[trace_pb2.Record]:
     steady.pod.spec.node_name = "n1"
     steady.pod.status.phase = "Running"
     container(steady.pod.spec)
-    told = [
+    trace_records = [
         trace_pb2.Record(create=node("n1")),
         trace_pb2.Record(usage=usage(1, (0, 200), (LEAK_S, 3200))),
         trace_pb2.Record(usage=usage(2, (0, 800))),
@@ -68,12 +68,12 @@ def records() -> list[trace_pb2.Record]:
         made = record.controller_pod
         made.owner.kind, made.owner.namespace, made.owner.name = "ReplicaSet", "default", "leaky"
         made.ordinal, made.name, made.life.usage_id = ordinal, f"leaky-{ordinal}", usage_id
-        told.append(record)
-    told.append(trace_pb2.Record(create=object_pb2.KubernetesObject(replica_set=leaky())))
-    told.append(trace_pb2.Record(time_ns=SECOND_NODE_S * S, create=node("n2")))
-    for sequence, record in enumerate(told, 1):
+        trace_records.append(record)
+    trace_records.append(trace_pb2.Record(create=object_pb2.KubernetesObject(replica_set=leaky())))
+    trace_records.append(trace_pb2.Record(time_ns=SECOND_NODE_S * S, create=node("n2")))
+    for sequence, record in enumerate(trace_records, 1):
         record.sequence = sequence
-    return told
+    return trace_records
 
 
 def log(finished: FinishedReplay) -> list[tuple[int, str, str]]:

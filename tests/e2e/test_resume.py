@@ -483,13 +483,13 @@ def test_a_run_that_was_killed_at_its_start_is_refused_and_its_folder_used_again
     run.mkdir()
     for name in ("run.lock", "resume.zst", "manifest.json.0123456789abcdef.draft"):
         (run / name).write_text("{}")
-        said = reprieve(tmp_path, "resume", "run", code=2).stderr
-        assert "its replay was killed before it began; replay the trace again" in said
+        output = reprieve(tmp_path, "resume", "run", code=2).stderr
+        assert "its replay was killed before it began; replay the trace again" in output
     reprieve(tmp_path, "replay", "trace.ktr", "--run", "run", "-q", "--no-report")
     directory = RunDirectory.open(run)
     directory.write_manifest(replace(directory.manifest(), finished=False, files={}))
-    said = reprieve(tmp_path, "resume", "run", code=2).stderr
-    assert "has no resume.zst; replay its trace again, with --force" in said
+    output = reprieve(tmp_path, "resume", "run", code=2).stderr
+    assert "has no resume.zst; replay its trace again, with --force" in output
 
 
 @pytest.mark.e2e

@@ -154,9 +154,9 @@ def test_a_loop_is_named_with_the_last_refusal(tmp_path: Path, trace: str) -> No
         outcome.bind.node_name = "node-a"
 
     with served(Small(decide, again=True)) as options:  # type: ignore[abstract] # as above
-        said = reprieve(tmp_path, "replay", trace, *options, code=LOOP).stderr
+        output = reprieve(tmp_path, "replay", trace, *options, code=LOOP).stderr
     words = "the last refusal: pod comes has non-empty .spec.schedulingGates"
-    assert words in " ".join(said.split())
+    assert words in " ".join(output.split())
 
 
 def test_a_victim_that_is_elsewhere_is_a_refusal(tmp_path: Path, trace: str) -> None:
@@ -252,9 +252,9 @@ def test_outcomes_of_more_rounds_than_were_sent_end_the_replay(tmp_path: Path, t
         answer.rounds.add()
 
     with served(Wrong(refused, spoil)) as options:  # type: ignore[abstract] # as above
-        said = reprieve(tmp_path, "replay", trace, *options, code=SERVICE).stderr
+        output = reprieve(tmp_path, "replay", trace, *options, code=SERVICE).stderr
     assert "returned an invalid response: rounds: has 1 more than rounds were sent" in " ".join(
-        said.split()
+        output.split()
     )
 
 

@@ -85,9 +85,9 @@ def test_a_fault_at_a_request_is_reported_with_its_place(
     monkeypatch.setattr("replay.recovery.WAIT_MIN_S", 0.5)
     fault, texts = FAULTS[name]
     with strange_service(StrangeEviction, fault, at=3) as address:
-        said = replayed(tmp_path, address, *TIMEOUTS)
+        output = replayed(tmp_path, address, *TIMEOUTS)
     for text in (f"the eviction service at {address}", *texts):
-        assert text in said
+        assert text in output
     for command in (("get", "pods", "run", "-A"), ("report", "run")):
         reprieve(tmp_path, *command)
 
@@ -105,7 +105,7 @@ def test_what_listens_and_is_not_http_2_is_reported(
 ) -> None:
     """Before a run's folder is made."""
     with listening(says) as address:
-        said = replayed(tmp_path, address, *TIMEOUTS)
+        output = replayed(tmp_path, address, *TIMEOUTS)
     for text in (f"Error: the eviction service at {address}", *texts):
-        assert text in said
+        assert text in output
     assert not (tmp_path / "run").exists()

@@ -129,13 +129,13 @@ def test_a_fault_of_the_queue_ends_a_replay_that_names_it(tmp_path: Path, name: 
     """With the request and its time; what was decided before is in the run."""
     fault, texts = OF_A_REPLAY[name]
     with strange_service(WorkingQueue, fault, at=2) as address:
-        said = replayed(tmp_path, address)
+        output = replayed(tmp_path, address)
     for text in (
         f"the scheduling queue at {address}",
         *texts,
         "(request 2 at 2019-10-24T08:00:08Z",
     ):
-        assert text in said
+        assert text in output
     for command in (("get", "pods", "run", "-A"), ("report", "run")):
         reprieve(tmp_path, *command)
 
@@ -143,14 +143,14 @@ def test_a_fault_of_the_queue_ends_a_replay_that_names_it(tmp_path: Path, name: 
 def test_a_queue_that_never_responds_to_a_request_is_not_waited_for_again(tmp_path: Path) -> None:
     """Another session would bring it to the same request."""
     with strange_service(WorkingQueue, silent, at=2) as address:
-        said = replayed(tmp_path, address, reconnect="1m")
-    assert _SILENT in said
-    assert "waiting for it" not in said
+        output = replayed(tmp_path, address, reconnect="1m")
+    assert _SILENT in output
+    assert "waiting for it" not in output
 
 
 def test_a_queue_that_is_not_http_2_is_named_before_a_run_is_made(tmp_path: Path) -> None:
     """As for the other services."""
     with listening(b"SSH-2.0-OpenSSH_9.9\r\n") as address:
-        said = replayed(tmp_path, address)
-    assert f"the scheduling queue at {address}" in said
+        output = replayed(tmp_path, address)
+    assert f"the scheduling queue at {address}" in output
     assert not (tmp_path / "run").exists()

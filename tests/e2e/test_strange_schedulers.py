@@ -93,9 +93,9 @@ def test_a_fault_at_a_request_is_reported_with_its_place(
     monkeypatch.setattr("replay.recovery.WAIT_MIN_S", 0.5)
     fault, texts = FAULTS[name]
     with strange_scheduler(fault, at=3) as address:
-        said = " ".join(replayed(trace, address, *TIMEOUTS).split())
+        output = " ".join(replayed(trace, address, *TIMEOUTS).split())
     for text in (f"Error: the scheduler at {address}", IN_SECOND, *texts):
-        assert text in said
+        assert text in output
     shown = reprieve(trace.parent, "get", "pods", "run", "-A", "-o", "json").stdout
     nodes = {
         pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in json.loads(shown)["items"]
@@ -108,8 +108,8 @@ def test_a_fault_at_a_request_is_reported_with_its_place(
 def test_a_refused_decision_lets_the_run_end_and_is_named_then(trace: Path) -> None:
     """The pods after the one that was bound to an unknown node are bound; the exit code is 3."""
     with strange_scheduler(unknown_node, at=3) as address:
-        said = " ".join(replayed(trace, address, *TIMEOUTS).split())
-    assert "refused for its mistakes: 1 unknown node; the run is complete" in said
+        output = " ".join(replayed(trace, address, *TIMEOUTS).split())
+    assert "refused for its mistakes: 1 unknown node; the run is complete" in output
     shown = reprieve(trace.parent, "get", "pods", "run", "-A", "-o", "json").stdout
     nodes = {
         pod["metadata"]["name"]: pod["spec"].get("nodeName") for pod in json.loads(shown)["items"]
@@ -143,9 +143,9 @@ def unknown_status(
 def test_a_stream_that_a_library_does_not_serve_properly_is_explained(trace: Path) -> None:
     """Ruby's answers UNKNOWN where a method is left out."""
     with strange_scheduler(unknown_status, at=1) as address:
-        said = " ".join(replayed(trace, address, *TIMEOUTS).split())
-    assert f"the scheduler at {address} answers its stream with UNKNOWN: Illegal arity" in said
-    assert "has to be answered with UNIMPLEMENTED" in said
+        output = " ".join(replayed(trace, address, *TIMEOUTS).split())
+    assert f"the scheduler at {address} answers its stream with UNKNOWN: Illegal arity" in output
+    assert "has to be answered with UNIMPLEMENTED" in output
 
 
 class StubbornScheduler(StrangeScheduler):
@@ -172,23 +172,23 @@ def test_a_round_that_never_ends_is_an_endless_loop(trace: Path) -> None:
     """A scheduler that tries a pod again and again at one instant ends the run with 5."""
     with strange_service(StubbornScheduler, garbage, at=0) as address:
         options = ("--scheduler", address, "--no-eviction", "--run", "run", "--no-audit")
-        said = reprieve(trace.parent, "replay", str(trace), *options, code=LOOP).stderr
-    assert "the scheduler has refused pod shop/first more than 1,000 times in it" in said
+        output = reprieve(trace.parent, "replay", str(trace), *options, code=LOOP).stderr
+    assert "the scheduler has refused pod shop/first more than 1,000 times in it" in output
 
 
 def test_a_tick_that_a_run_ends_before_is_a_note(trace: Path) -> None:
     """It names the time to play on to, and there the tick is given."""
     with strange_service(LateScheduler, garbage, at=0) as address:
         options = ("--scheduler", address, "--no-eviction", "--run", "run", "--force")
-        said = " ".join(reprieve(trace.parent, "replay", str(trace), *options).stdout.split())
+        output = " ".join(reprieve(trace.parent, "replay", str(trace), *options).stdout.split())
         assert (
             "the scheduler requested a tick 1h0m0s after the start of the trace, and the replay "
             "ended at 2m0s: pods that were tried"
-        ) in said
-        assert "--until 1h0m0s plays on" in said
+        ) in output
+        assert "--until 1h0m0s plays on" in output
         arguments = ("replay", str(trace), *options, "--until", "1h0m0s")
-        said = " ".join(reprieve(trace.parent, *arguments).stdout.split())
-        assert "requested a tick" not in said
+        output = " ".join(reprieve(trace.parent, *arguments).stdout.split())
+        assert "requested a tick" not in output
     rounds = reprieve(trace.parent, "export", "run", "--rounds").stdout
     assert json.loads(rounds.splitlines()[-1])["round"]["events"][-1] == {
         "timeNs": str(60 * MINUTE_NS),
@@ -203,9 +203,9 @@ def test_a_fault_in_the_first_exchange_ends_the_replay(
     """Without the wait for a service that a long run has lost."""
     monkeypatch.setattr("replay.recovery.WAIT_MIN_S", 0.5)
     with strange_scheduler(fault, at=1) as address:
-        said = " ".join(replayed(trace, address, *TIMEOUTS).split())
-    assert f"Error: the scheduler at {address}" in said
-    assert "(request 1 at 0s" in said
+        output = " ".join(replayed(trace, address, *TIMEOUTS).split())
+    assert f"Error: the scheduler at {address}" in output
+    assert "(request 1 at 0s" in output
 
 
 @pytest.mark.parametrize(
@@ -222,13 +222,13 @@ def test_what_listens_and_is_not_http_2_is_reported(
 ) -> None:
     """Before a run's folder is made."""
     with listening(says) as address:
-        said = " ".join(replayed(trace, address, *TIMEOUTS).split())
+        output = " ".join(replayed(trace, address, *TIMEOUTS).split())
     for text in (f"Error: the scheduler at {address}", *texts):
-        assert text in said
+        assert text in output
     assert not (trace.parent / "run").exists()
 
 
 def test_an_address_where_nothing_listens_is_reported(trace: Path) -> None:
     """With what to do."""
-    said = " ".join(replayed(trace, "127.0.0.1:1").split())
-    assert "nothing listens there: start the service, or correct the address" in said
+    output = " ".join(replayed(trace, "127.0.0.1:1").split())
+    assert "nothing listens there: start the service, or correct the address" in output

@@ -67,9 +67,9 @@ def test_a_tutorial_is_literally_true_from_an_empty_folder(page: str, tmp_path: 
         is_answer = error.startswith("Error: failed") or " not found in " in error
         code = (FAILED if is_answer else REFUSED) if error else 0
         done = reprieve(tmp_path, *shlex.split(command)[1:], code=code, reports=True, COLUMNS="80")
-        told, errors = iter(said(done.stdout)), said(done.stderr)
+        output, errors = iter(said(done.stdout)), said(done.stderr)
         for line in said("\n".join(shown)):
-            assert line == "..." or line in errors or line in told, f"{command}\n{line}"
+            assert line == "..." or line in errors or line in output, f"{command}\n{line}"
     assert taken > PAGES[page]
 
 

@@ -114,17 +114,17 @@ def not_refused(
     for fault in faults:
         proxy.begin(fault.spoil)
         try:
-            said = replayed(trace, run, *options, code=SERVICE)
+            output = replayed(trace, run, *options, code=SERVICE)
         except AssertionError as error:
-            said = str(error)
+            output = str(error)
         assert proxy.spoiled, f"{fault} could not be made"
         pattern = f"(an invalid response|answers wrongly): {fault.pattern}"
         path = ".".join(fault.path)
         mistake = next((text for end, text in mistakes.items() if path.endswith(end)), "")
         if mistake and fault.kind == "unknown":
             pattern = mistake
-        if not re.search(pattern, said):
-            wrong.append(f"{fault}: {said[:200]}".replace("\n", " "))
+        if not re.search(pattern, output):
+            wrong.append(f"{fault}: {output[:200]}".replace("\n", " "))
     return wrong
 
 
@@ -171,9 +171,9 @@ def test_forms_that_our_scheduler_seldom_answers(
                 if FORMS[field] == "failure":
                     outcome.failure.nominated_node_name = "nobody"
                     return True
-                said = outcome.extender_answers.add(extender="e", error="no")
-                said.call = scheduler_pb2.EXTENDER_CALL_FILTER
-                said.ClearField({"answer": "error"}.get(FORMS[field], FORMS[field]))
+                response = outcome.extender_answers.add(extender="e", error="no")
+                response.call = scheduler_pb2.EXTENDER_CALL_FILTER
+                response.ClearField({"answer": "error"}.get(FORMS[field], FORMS[field]))
                 return True
         return False
 
@@ -181,8 +181,8 @@ def test_forms_that_our_scheduler_seldom_answers(
     with between(services.addresses["scheduler"], "StreamingRunRound", answer) as proxy:
         proxy.begin(spoil)
         options = ("--scheduler", proxy.address, "--no-eviction", "--in-process")
-        said = replayed(cluster, tmp_path / "run", *options, code=SERVICE)
-    assert f"returned an invalid response: outcomes[0].{field}: " in said
+        output = replayed(cluster, tmp_path / "run", *options, code=SERVICE)
+    assert f"returned an invalid response: outcomes[0].{field}: " in output
 
 
 def test_more_without_an_outcome_and_a_window_that_never_ends(
@@ -206,8 +206,8 @@ def test_more_without_an_outcome_and_a_window_that_never_ends(
         for spoil, field in ((more, "more"), (goes_on, "window_continues")):
             proxy.begin(spoil)
             options = ("--scheduler", proxy.address, "--no-eviction", "--in-process")
-            said = replayed(cluster, tmp_path / "run", *options, code=SERVICE)
-            assert f" returned an invalid response: {field}: is set" in said
+            output = replayed(cluster, tmp_path / "run", *options, code=SERVICE)
+            assert f" returned an invalid response: {field}: is set" in output
 
 
 def test_an_eviction_services_answers(services: EmbeddedServices, tmp_path: Path) -> None:

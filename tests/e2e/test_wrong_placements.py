@@ -153,5 +153,5 @@ def test_an_assertion_of_no_invalid_placements_fails(tmp_path: Path) -> None:
     (tmp_path / "cluster.yaml").write_text(NODES + WEB)
     with served(Small(to("small"))) as address:  # type: ignore[abstract] # gRPC refuses the others
         checked = ("--assert", "invalid_placements == 0", *address)
-        said = reprieve(tmp_path, "replay", "cluster.yaml", *checked, code=1)
-    assert "invalid_placements == 0" in said.stdout + said.stderr
+        done = reprieve(tmp_path, "replay", "cluster.yaml", *checked, code=1)
+    assert "invalid_placements == 0" in done.stdout + done.stderr

@@ -99,17 +99,17 @@ class Nobody:
 
 def records(nodes: list[list[Segments]]) -> list[trace_pb2.Record]:
     """Return nodes of 4 GiB, each with running pods that use memory as their segments say."""
-    told = [trace_pb2.Record(header=trace_pb2.Header(window_end_time_ns=UNTIL_S * S))]
+    trace_records = [trace_pb2.Record(header=trace_pb2.Header(window_end_time_ns=UNTIL_S * S))]
     for number, pods in enumerate(nodes):
         record = trace_pb2.Record()
         node = make_node(f"n{number}").capacity(cpu="8", memory="4Gi")
         record.create.node.CopyFrom(node.message())
-        told.append(record)
+        trace_records.append(record)
         for index, segments in enumerate(pods):
-            told += _pod(f"n{number}", 1 + 10 * number + index, segments)
-    for sequence, record in enumerate(told, 1):
+            trace_records += _pod(f"n{number}", 1 + 10 * number + index, segments)
+    for sequence, record in enumerate(trace_records, 1):
         record.sequence = sequence
-    return told
+    return trace_records
 
 
 def _pod(node: str, id_: int, segments: Segments) -> list[trace_pb2.Record]:
@@ -171,9 +171,9 @@ def test_stepping_every_node_decides_nothing_else(
     config: eviction_pb2.EvictionConfig, nodes: list[list[Segments]], change: tuple[int, int] | None
 ) -> None:
     """Evictions, conditions and their times are the same; only steps are saved."""
-    told = records(nodes) + shrunk(change)
-    lazy, few = log(told, config, tireless=False)
-    every, many = log(told, config, tireless=True)
+    trace_records = records(nodes) + shrunk(change)
+    lazy, few = log(trace_records, config, tireless=False)
+    every, many = log(trace_records, config, tireless=True)
     assert lazy == every
     assert few <= many
 
@@ -209,9 +209,9 @@ def test_growing_pods_are_looked_at_in_time(
 @given(nodes=clusters)
 def test_a_notification_never_makes_the_first_eviction_later(nodes: list[list[Segments]]) -> None:
     """A poll sees a crossing at the next of its moments, the kernel at once."""
-    told = records(nodes)
-    polled, _ = log(told, HARD, tireless=False)
-    notified, _ = log(told, HARD_NOTIFIED, tireless=False)
+    trace_records = records(nodes)
+    polled, _ = log(trace_records, HARD, tireless=False)
+    notified, _ = log(trace_records, HARD_NOTIFIED, tireless=False)
     firsts = [
         min((at_ns for at_ns, what in found if "evicted" in what), default=UNTIL_S * S)
         for found in (notified, polled)

@@ -86,17 +86,19 @@ def _fill(container: pod_pb2.Container, limit: int | None) -> None:
 def _played(
     messages: Sequence[pod_pb2.Pod], profiles: Sequence[trace_pb2.UsageProfile] = ()
 ) -> tuple[Watched, list[trace_pb2.Decision]]:
-    told = [trace_pb2.Record(header=trace_pb2.Header(window_end_time_ns=UNTIL_S * S))]
+    trace_records = [trace_pb2.Record(header=trace_pb2.Header(window_end_time_ns=UNTIL_S * S))]
     node = trace_pb2.Record()
     node.create.node.CopyFrom(_node())
-    told += [node, *(trace_pb2.Record(usage=profile) for profile in profiles)]
+    trace_records += [node, *(trace_pb2.Record(usage=profile) for profile in profiles)]
     for number, message in enumerate(messages, 1):
         life = trace_pb2.PodLife(usage_id=number if profiles else None)
-        told.append(trace_pb2.Record(pod_create=trace_pb2.PodCreate(pod=message, life=life)))
+        trace_records.append(
+            trace_pb2.Record(pod_create=trace_pb2.PodCreate(pod=message, life=life))
+        )
     log: list[trace_pb2.Decision] = []
     watched = Watched()
     replay = Replay(Nobody(), watched, models=Models(), sink=log.append, observer=Nobody())
-    replay.run(iter(told), Limits())
+    replay.run(iter(trace_records), Limits())
     return watched, log
 
 

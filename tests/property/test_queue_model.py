@@ -185,10 +185,10 @@ class QueueMachine(RuleBasedStateMachine):
             assert isinstance(outcome, InFlightPod)
             self.began(outcome)
             self.give_back(head.id)
-        told = copy.commit_unschedulable(
+        committed = copy.commit_unschedulable(
             failed, first_cycle=self.cycle + 1 - len(heads), now_ns=self.now_ns
         )
-        assert isinstance(told, AlreadyPresent) or told == len(heads)
+        assert isinstance(committed, AlreadyPresent) or committed == len(heads)
         assert copy.snapshot() == self.queue.snapshot()
 
     def give_back(self, pop_id: PopId) -> None:

@@ -190,11 +190,11 @@ class TwinMachine(RuleBasedStateMachine):
             failed.append(FailedPod("uid-nobody", failure))
         cycle = self.twin.cycle + 1
         apart = SchedulingQueue.restore(self.config, self.queue.snapshot())
-        told = self.queue.commit_unschedulable(failed, first_cycle=cycle, now_ns=now_ns)
+        committed = self.queue.commit_unschedulable(failed, first_cycle=cycle, now_ns=now_ns)
         done = commit_one_by_one(apart, heads, failure, now_ns)
         assert self.queue.snapshot() == apart.snapshot()
-        assert isinstance(told, NotNext) is (done < len(failed))
-        assert not isinstance(told, NotNext) or told.committed == done
+        assert isinstance(committed, NotNext) is (done < len(failed))
+        assert not isinstance(committed, NotNext) or committed.committed == done
         for head in heads[:done]:
             stay = self.twin.pop()
             assert stay is not None

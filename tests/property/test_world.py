@@ -115,8 +115,8 @@ class Watch:
             case "patch":
                 key, version = ("Pod", event.patch.pod.uid), event.patch.resource_version
             case "add" | "update":
-                told = event.add if event.HasField("add") else event.update
-                content = getattr(told, told.WhichOneof("object") or "")
+                change = event.add if event.HasField("add") else event.update
+                content = getattr(change, change.WhichOneof("object") or "")
                 meta, kind = content.metadata, content.DESCRIPTOR.name
                 key, version = (kind, meta.uid or meta.name), meta.resource_version
                 if event.HasField("add"):

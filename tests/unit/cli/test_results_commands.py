@@ -113,8 +113,8 @@ def test_a_report_that_cannot_be_written_is_refused(run: str, tmp_path: Path) ->
 def test_a_moment_after_the_runs_end_is_refused(run: str) -> None:
     """By get and by explain, which name the end."""
     for command, arguments in ((get.command, ("pods", run)), (runs.explain_command, ("high", run))):
-        said = _refused(command, *arguments, "--at", "1h")
-        assert said == "the run ends at 20s (2019-10-24T08:00:20Z); 1h is after its end"
+        output = _refused(command, *arguments, "--at", "1h")
+        assert output == "the run ends at 20s (2019-10-24T08:00:20Z); 1h is after its end"
 
 
 @pytest.mark.parametrize("at", ["9h", "2019-10-24T17:00:00Z"])
@@ -125,14 +125,14 @@ def test_every_moment_of_a_run_is_a_duration_or_a_time_within_it(run: str, at: s
         (get.describe_command, ("po/high", run)),
         (runs.explain_command, ("high", run)),
     ):
-        said = _refused(command, *arguments, "--at", at)
-        assert said == f"the run ends at 20s (2019-10-24T08:00:20Z); {at} is after its end"
+        output = _refused(command, *arguments, "--at", at)
+        assert output == f"the run ends at 20s (2019-10-24T08:00:20Z); {at} is after its end"
 
 
 def test_explain_refuses_a_moment_before_the_run(run: str) -> None:
     """A time of the run's clock, as get does."""
-    said = _refused(runs.explain_command, "high", run, "--at", "2019-10-24T07:59:59Z")
-    assert said == "the run begins at 2019-10-24T08:00:00Z; 2019-10-24T07:59:59Z is before it"
+    output = _refused(runs.explain_command, "high", run, "--at", "2019-10-24T07:59:59Z")
+    assert output == "the run begins at 2019-10-24T08:00:00Z; 2019-10-24T07:59:59Z is before it"
 
 
 def test_a_moment_of_get_and_describe_may_be_a_time(run: str) -> None:

@@ -341,5 +341,5 @@ def test_a_report_lists_findings_that_differ_or_have_an_explanation(tmp_path: Pa
     report.add(findings(two_bound(tmp_path), lambda _name, _bound: best("m")))
     assert report.outcomes[DecisionKind.BIND, FindingOutcome.AGREES] == 1
     assert report.of(FindingOutcome.DIFFERS) == 1
-    told = report.to_mapping()["findings"]
-    assert [(line["pod"], line["outcome"]) for line in told] == [("default/a", "differs")]
+    printed = report.to_mapping()["findings"]
+    assert [(line["pod"], line["outcome"]) for line in printed] == [("default/a", "differs")]

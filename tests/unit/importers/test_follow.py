@@ -70,10 +70,10 @@ def test_a_moment_may_be_a_time_of_the_clock(tmp_path: Path) -> None:
 def test_pods_that_exist_as_recorded_are_counted(tmp_path: Path) -> None:
     """The run's notes and `validate` show it; it stands first, wherever a replay stops."""
     records = _followed(tmp_path, _after(10), *_two_pods())
-    (told,) = (issue.message for issue in issues(records) if issue.kind == "followed")
-    assert records[1].issue.message == told
-    assert "until 2026-01-01T00:00:10.000Z" in told
-    assert "1 bindings, 0 preemptions, 0 evictions by kubelets stand" in told
+    (message,) = (issue.message for issue in issues(records) if issue.kind == "followed")
+    assert records[1].issue.message == message
+    assert "until 2026-01-01T00:00:10.000Z" in message
+    assert "1 bindings, 0 preemptions, 0 evictions by kubelets stand" in message
 
 
 def test_a_pod_that_had_gone_by_then_is_not_there(tmp_path: Path) -> None:

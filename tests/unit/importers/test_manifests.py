@@ -233,10 +233,10 @@ def test_a_class_within_a_container_is_reported(tmp_path: Path) -> None:
     )
     file = tmp_path / "d.json"
     file.write_text(json.dumps(raw))
-    told = [issue.message for issue in issues(open_trace([file]))]
-    assert len(told) == 2
-    assert "spec.nodeSelector" in told[0]
-    assert "spec.template.spec.containers[0].priorityClassName" in told[1]
+    messages = [issue.message for issue in issues(open_trace([file]))]
+    assert len(messages) == 2
+    assert "spec.nodeSelector" in messages[0]
+    assert "spec.template.spec.containers[0].priorityClassName" in messages[1]
 
 
 @pytest.mark.parametrize(

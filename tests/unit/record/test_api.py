@@ -148,9 +148,9 @@ def test_an_exec_plugin_gives_the_token_and_is_asked_again_when_it_is_refused(
         server.bearer = "nobody's"
         with pytest.raises(ApiError, match="401 Unauthorized"):
             api.get("/version")
-    told = json.loads((tmp_path / "told.json").read_text())
-    assert told["apiVersion"] == "client.authentication.k8s.io/v1"
-    assert told["spec"] == {"interactive": False, "cluster": {"server": "https://x"}}
+    printed = json.loads((tmp_path / "told.json").read_text())
+    assert printed["apiVersion"] == "client.authentication.k8s.io/v1"
+    assert printed["spec"] == {"interactive": False, "cluster": {"server": "https://x"}}
 
 
 def test_a_plugins_credential_is_renewed_before_it_expires(tmp_path: Path) -> None:

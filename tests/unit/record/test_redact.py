@@ -162,8 +162,8 @@ def test_the_schedulers_message_keeps_its_words_and_loses_names() -> None:
 
 def test_a_kubelets_eviction_message_still_names_the_resource() -> None:
     """The importer reads the signal from it."""
-    said = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 92Ki."
-    assert REDACTOR.words(said) == said
+    message = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 92Ki."
+    assert REDACTOR.words(message) == message
 
 
 def test_a_redacted_object_is_one_that_a_trace_takes() -> None:
@@ -190,8 +190,8 @@ def test_an_object_that_cannot_be_read_is_refused() -> None:
 def test_a_servers_message_loses_the_recorded_namespaces_also_as_words_of_kubernetes() -> None:
     """A kubelet's message keeps its words: the importer reads the signal from it."""
     redactor = Redactor(b"k", ["memory", "victims"])
-    said = 'pods in the namespace "memory" of victims/evicted: low on memory'
-    hidden = redactor.server_words(said)
+    message = 'pods in the namespace "memory" of victims/evicted: low on memory'
+    hidden = redactor.server_words(message)
     assert "memory" not in hidden
     assert "victims" not in hidden
     assert hidden.endswith(f": low on {redactor.text('memory')}")

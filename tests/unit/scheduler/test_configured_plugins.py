@@ -419,8 +419,8 @@ def refused(profile: Profile, pod: Pod, *nodes: Node) -> Unschedulable:
 def test_dynamic_resources_post_filter_runs_before_preemption_without_effect() -> None:
     """As v1.34 reports for a pod without claims; not where the plugin is off."""
     pod = make_pod().req(cpu="99").obj()
-    said = refused(DEFAULT_PROFILE, pod, roomy("a")).preemption_message
-    assert said.startswith("no new claims to deallocate, preemption: 0/1 nodes are available")
+    message = refused(DEFAULT_PROFILE, pod, roomy("a")).preemption_message
+    assert message.startswith("no new claims to deallocate, preemption: 0/1 nodes are available")
     without = profile_with({ExtensionPoint.POST_FILTER: off("DynamicResources")})
     assert refused(without, pod, roomy("a")).preemption_message.startswith("preemption: ")
 

@@ -347,8 +347,8 @@ def test_post_filter_plugins_run_in_order_and_their_messages_are_joined() -> Non
     pod = make_pod().req(cpu="8").obj()
     decision = decide(scheduler_with("Sulk", "DefaultPreemption"), pod)
     assert isinstance(decision.verdict, Unschedulable)
-    said = decision.verdict.preemption_message
-    assert said.startswith("sulking on 2, preemption: 0/2 nodes are available")
+    message = decision.verdict.preemption_message
+    assert message.startswith("sulking on 2, preemption: 0/2 nodes are available")
     assert "PostFilter" in decision.phases_ns
     scheduler = scheduler_with("Sulk", "DefaultPreemption")
     for name in "ab":

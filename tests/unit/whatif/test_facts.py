@@ -72,7 +72,7 @@ def test_what_is_allocated_is_what_the_scheduler_counts(
     tmp_path: Path, pod: pod_pb2.Pod, share: float
 ) -> None:
     """Requests of the pod as a whole stand for its containers'."""
-    told = messages.round_of(messages.added(node("8")), messages.added(pod))
-    figures = all_figures(read_facts(run_of(tmp_path / "run", told)))
+    round_ = messages.round_of(messages.added(node("8")), messages.added(pod))
+    figures = all_figures(read_facts(run_of(tmp_path / "run", round_)))
     assert figures["allocated{resource=cpu}"] == share
     assert figures["allocated{resource=pods}"] == 10.0

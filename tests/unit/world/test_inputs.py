@@ -245,8 +245,8 @@ def test_an_objects_version_counts_its_own_changes() -> None:
         if event.HasField("patch"):
             versions[event.patch.pod.name].append(event.patch.resource_version)
         elif not event.HasField("remove"):
-            told = event.add if event.HasField("add") else event.update
-            meta = getattr(told, told.WhichOneof("object") or "").metadata
+            change = event.add if event.HasField("add") else event.update
+            meta = getattr(change, change.WhichOneof("object") or "").metadata
             versions.setdefault(meta.name, []).append(meta.resource_version)
     assert versions == {
         "n": ["1", "2"],

@@ -129,10 +129,10 @@ class NoRoom:
 
     def nodes(self) -> list[node_pb2.Node]:
         """Return the nodes as they were sent, in order."""
-        told = [event for round_ in self.rounds for event in round_.events]
+        sent = [event for round_ in self.rounds for event in round_.events]
         return [
             (event.add if event.HasField("add") else event.update).node
-            for event in told
+            for event in sent
             if event.add.HasField("node") or event.update.HasField("node")
         ]
 
@@ -401,11 +401,11 @@ def test_a_pod_with_growing_usage_is_evicted_in_time() -> None:
 
 def test_a_growth_without_a_start_is_added_to_the_traces_usage() -> None:
     """One with a start takes its place; a later rule that of an earlier one."""
-    told = [usage((0, 1000), (10, 1500)), pod("a")]
+    trace_records = [usage((0, 1000), (10, 1500)), pod("a")]
     seen = []
     for rules in ([grows("a", "+60Mi/m")], [grows("a", "7Mi"), grows("a", "200Mi+60Mi/m")]):
         kubelets = FakeKubelets()
-        play(kubelets, *told, until_s=25, rules=rules)
+        play(kubelets, *trace_records, until_s=25, rules=rules)
         seen.append([left for _, left in mib_left(kubelets)])
     assert seen == [[3096, 2586, 2576], [3896, 3886, 3876]]
 
@@ -439,11 +439,11 @@ def test_a_replay_ends_although_replacements_of_evicted_pods_grow_again() -> Non
     kubelets = FakeKubelets(calms=True)
     owned = [make_pod(name, node="n", owner="web") for name in "ab"]
     rules = [grows(name, "2000Mi+120Mi/m") for name in "ab"]
-    told = [create_pod(owned[0]), at(1000, create_pod(owned[1]))]
-    replay, _, end, entries = play(kubelets, *told, rules=rules)
+    trace_records = [create_pod(owned[0]), at(1000, create_pod(owned[1]))]
+    replay, _, end, entries = play(kubelets, *trace_records, rules=rules)
     evicted = [entry.time_ns // S for entry in entries if entry.observed.HasField("evicted")]
     assert (evicted, end) == ([540], ReplayEnd.FINISHED)
     assert "usage" in {kind for kind, _ in replay.journal.notes}
-    _, _, _, entries = play(kubelets, *told, rules=rules, until_s=5000)
+    _, _, _, entries = play(kubelets, *trace_records, rules=rules, until_s=5000)
     evicted = [entry.time_ns // S for entry in entries if entry.observed.HasField("evicted")]
     assert evicted == [540, 1542]

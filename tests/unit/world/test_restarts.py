@@ -105,13 +105,13 @@ def test_a_job_whose_containers_are_restarted_in_place_too_often_fails() -> None
 def test_the_service_time_model_is_for_pods_that_may_end() -> None:
     """Where nothing else tells; annotations and recorded lives stand before it."""
     world = World(models=Models(service_time_ns=9 * S))
-    told = annotated("told", "Never", service_time="1s")
+    other = annotated("told", "Never", service_time="1s")
     world.feed(
         0,
         create(make_node()),
         create_pod(annotated("ends", "Never")),
         create_pod(annotated("stays", "Always")),
-        create_pod(told),
+        create_pod(other),
     )
     world.run_until(S)
     assert phases(world) == {"ends": "Running", "stays": "Running", "told": "Succeeded"}
@@ -130,9 +130,9 @@ def test_a_pod_waits_for_images_that_its_node_does_not_hold() -> None:
         pod = make_pod(name, node="n")
         pod.spec.containers[0].image = image
         records.append(create_pod(pod))
-    told = make_pod("e", node="n")
-    told.spec.containers[0].image = "third"
-    world.feed(0, create(node), *records, create_pod(told, start_delay_duration_ns=2 * S))
+    other = make_pod("e", node="n")
+    other.spec.containers[0].image = "third"
+    world.feed(0, create(node), *records, create_pod(other, start_delay_duration_ns=2 * S))
     world.run_until(100 * S)
     started = {name: at_s for at_s, what, name in world.log() if what == "started"}
     assert started == {"a": 1, "b": 11, "c": 11, "d": 21, "e": 2}
