@@ -197,8 +197,8 @@ def test_a_comparison_reports_that_eviction_was_not_judged(tmp_path: Path) -> No
     both = reprieve(tmp_path, *options, "both", "--b", drop, "--", "--spans", "off").stdout
     assert "Eviction was not judged in A and B: no usage is recorded (--usage)." in both
     leak = "--usage 'app=web memory 200Mi+50Mi/m'"
-    output = reprieve(tmp_path, *options, "leak", "--b", leak, "-o", "json", "--", "--spans", "off")
-    found = json.loads(output.stdout)
+    done = reprieve(tmp_path, *options, "leak", "--b", leak, "-o", "json", "--", "--spans", "off")
+    found = json.loads(done.stdout)
     assert list(found["eviction_not_judged"]) == ["a"]
     assert json.loads((tmp_path / "leak" / "b" / "summary.json").read_bytes())["services"] == {
         "scheduler": "in process",

@@ -75,8 +75,8 @@ def test_every_verdict_about_many_nodes(services: EmbeddedServices, tmp_path: Pa
         behind = EmbeddedServices()
         behind.addresses = {**services.addresses, "scheduler": proxy.address}
         run(behind, records(), tmp_path / "run")
-        output = reprieve(tmp_path, "explain", "pod-000", "run", "--scheduler", proxy.address)
-        assert f"{NODES:,}" in output.stdout
+        done = reprieve(tmp_path, "explain", "pod-000", "run", "--scheduler", proxy.address)
+        assert f"{NODES:,}" in done.stdout
     finally:
         proxy.close()
     assert proxy.largest <= MESSAGE_BYTES_MAX
