@@ -14,8 +14,8 @@ from services.scheduler.core.cycle.host_choice import KeyedChoice
 def evaluate(framework: Framework, pod: Pod, *, nominated_first: bool = True) -> NodeVerdicts:
     """Return every verdict about `pod` on every node, without extenders."""
     cycles = ProfileCycles(framework, KeyedChoice(0), nominated_first=nominated_first)
-    found = evaluate_pod(cycles, pod, attempt_number=1, now_ns=0, preemptor=None, seed=0)
-    return found.verdicts
+    evaluation = evaluate_pod(cycles, pod, attempt_number=1, now_ns=0, preemptor=None, seed=0)
+    return evaluation.verdicts
 
 
 def filter_verdicts(framework: Framework, pod: Pod) -> FilterVerdicts:

@@ -117,11 +117,11 @@ def test_the_first_replay_after_an_install_reports_that_kernels_are_compiled(
 @pytest.mark.e2e
 def test_the_doctor_replays_a_trace_and_names_what_is_missing(tmp_path: Path) -> None:
     """A fault is exit code 1; something optional is not."""
-    found = json.loads(reprieve(tmp_path, "doctor", "-o", "json", KUBECONFIG="nowhere").stdout)
-    states = {check["what"]: check["state"] for check in found}
+    printed = json.loads(reprieve(tmp_path, "doctor", "-o", "json", KUBECONFIG="nowhere").stdout)
+    states = {check["what"]: check["state"] for check in printed}
     assert {states[name] for name in ("reprieve", "kernels", "replay", "plugins")} == {"ok"}
     assert states["cluster"] == "missing"
-    assert all(check["advice"] for check in found if check["state"] != "ok")
+    assert all(check["advice"] for check in printed if check["state"] != "ok")
 
 
 def test_the_doctor_finds_a_collector_that_does_not_respond(

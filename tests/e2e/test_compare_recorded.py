@@ -163,11 +163,11 @@ def test_an_end_that_was_not_seen_beside_a_nomination_explains_a_failure(tmp_pat
     failed = line(4, "MODIFIED", pod("next", 17, cpu=NEXT, priority=5, refused=refused))
     before_a_nomination(tmp_path, held, failed, cpu="2500m")
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "json")
-    found = json.loads(done.stdout)["findings"]
-    assert [(decision["pod"], decision["reason"]) for decision in found] == [
+    printed = json.loads(done.stdout)["findings"]
+    assert [(decision["pod"], decision["reason"]) for decision in printed] == [
         ("default/next", "events not seen yet")
     ]
-    assert found[0]["explanation"] == (
+    assert printed[0]["explanation"] == (
         "agrees where on node n was not seen yet: the removal of Pod default/old "
         "(resourceVersion 14, 0 ms before)"
     )
@@ -186,12 +186,12 @@ def test_an_end_that_was_not_seen_beside_a_nomination_explains_a_victim(tmp_path
     ]
     before_a_nomination(tmp_path, held, *chosen, cpu="3")
     done = reprieve(tmp_path, "replay", ".", "--compare-recorded", "-o", "json")
-    found = json.loads(done.stdout)["findings"]
-    assert [(decision["decision"], decision["got"]) for decision in found] == [
+    printed = json.loads(done.stdout)["findings"]
+    assert [(decision["decision"], decision["got"]) for decision in printed] == [
         ("preemption", "nominated to n over default/b")
     ]
-    assert "on node n was not seen yet" in found[0]["explanation"]
-    assert "Pod default/old (resourceVersion 14" in found[0]["explanation"]
+    assert "on node n was not seen yet" in printed[0]["explanation"]
+    assert "Pod default/old (resourceVersion 14" in printed[0]["explanation"]
 
 
 def bound_to_the_fuller_node(folder: Path) -> None:

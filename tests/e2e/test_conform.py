@@ -125,9 +125,9 @@ def test_a_vector_that_differs_is_reported_with_both_sides_and_exits_with_1(tmp_
     done = reprieve(tmp_path, "conform", name, code=DIFFERS)
     assert "conditions [], expected ['MemoryPressure']" in done.stdout
     assert done.stdout.splitlines()[-1] == "1 passed, 1 failed"
-    found = json.loads(reprieve(tmp_path, "conform", name, "-o", "json", code=DIFFERS).stdout)
-    assert found[0]["topics"] == {"calm": {"passed": 1, "failed": 1}}
-    assert [difference["id"] for difference in found[0]["differences"]] == ["calm-after-all"]
+    printed = json.loads(reprieve(tmp_path, "conform", name, "-o", "json", code=DIFFERS).stdout)
+    assert printed[0]["topics"] == {"calm": {"passed": 1, "failed": 1}}
+    assert [difference["id"] for difference in printed[0]["differences"]] == ["calm-after-all"]
     only = reprieve(tmp_path, "conform", name, "--only", "calm-after", code=DIFFERS)
     assert only.stdout.splitlines()[-1] == "0 passed, 1 failed"
 
@@ -178,11 +178,11 @@ def test_a_vector_that_cannot_be_read_fails_and_the_rest_is_played(tmp_path: Pat
         json.dumps(vector("last", CALM)),
     ]
     (tmp_path / "x.jsonl").write_text("\n".join(lines) + "\n")
-    (found,) = json.loads(
+    (printed,) = json.loads(
         reprieve(tmp_path, "conform", "x.jsonl", "-o", "json", code=DIFFERS).stdout
     )
-    assert (found["passed"], found["failed"]) == (2, 7)
-    said = {difference["id"]: difference["difference"] for difference in found["differences"]}
+    assert (printed["passed"], printed["failed"]) == (2, 7)
+    said = {difference["id"]: difference["difference"] for difference in printed["differences"]}
     assert list(said) == ["line 1", "line 3", "empty", "no-stats", "odd", "short", "line 8"]
     assert "is not JSON" in said["line 1"]
     assert "is not a JSON object" in said["line 3"]

@@ -172,23 +172,23 @@ def test_an_explained_attempt_is_the_one_in_the_log(
     for kind, attempts in kinds.items():
         last = attempts[-1:] if kind == "nominated" else []
         for tried_pod in (attempts[len(attempts) // 3], *last):
-            found = explained(finished, here, tried_pod)
-            assert (found.decision, found.attempt) == (kind, tried_pod.attempt)
-            assert (found.node, found.message) == (tried_pod.node, tried_pod.message)
-            assert all(len(line) <= WIDTH for line in printed(found).splitlines())
+            explanation = explained(finished, here, tried_pod)
+            assert (explanation.decision, explanation.attempt) == (kind, tried_pod.attempt)
+            assert (explanation.node, explanation.message) == (tried_pod.node, tried_pod.message)
+            assert all(len(line) <= WIDTH for line in printed(explanation).splitlines())
             if kind == "nominated":
-                assert found.preemption is not None
-                assert found.preemption.picked == tried_pod.node
-                assert found.preemption.decided_by == tried_pod.decided_by
-                picked = found.preemption.candidates[0]
+                assert explanation.preemption is not None
+                assert explanation.preemption.picked == tried_pod.node
+                assert explanation.preemption.decided_by == tried_pod.decided_by
+                picked = explanation.preemption.candidates[0]
                 assert [victim.pod for victim in picked.victims] == tried_pod.victims
             if kind == "scheduled":
-                assert found.best[0].name == tried_pod.node
-            if tried_pod.score is not None and found.best[0].scores:
-                assert found.best[0].total == tried_pod.score
-                assert found.runner_up is None or found.runner_up.lost_by >= 0
+                assert explanation.best[0].name == tried_pod.node
+            if tried_pod.score is not None and explanation.best[0].scores:
+                assert explanation.best[0].total == tried_pod.score
+                assert explanation.runner_up is None or explanation.runner_up.lost_by >= 0
             if kind == "unschedulable":
-                assert sum(group.count for group in found.refused) == found.nodes == 5
+                assert sum(group.count for group in explanation.refused) == explanation.nodes == 5
 
 
 def test_each_attempt_of_a_pod_at_one_moment_is_explained(
@@ -204,8 +204,8 @@ def test_each_attempt_of_a_pod_at_one_moment_is_explained(
     again = [attempt for at_ns, attempt in tried if count[at_ns, attempt.uid] > 1][:2]
     assert len(again) == (2 if finished.manifest().rules == "v1.34" else 0)
     for tried_pod in again:
-        found = explained(finished, here, tried_pod)
-        assert (found.attempt, found.node, found.message) == (
+        explanation = explained(finished, here, tried_pod)
+        assert (explanation.attempt, explanation.node, explanation.message) == (
             tried_pod.attempt,
             tried_pod.node,
             tried_pod.message,
@@ -217,12 +217,12 @@ def test_a_pod_that_waits_is_explained_by_where_and_for_what(
 ) -> None:
     """Right after a failed attempt it stands in the queue, refused by the plugins that it names."""
     failed = next(attempt for attempt in logged(finished) if attempt.message)
-    found = explained(finished, here, failed)
-    assert found.waiting is not None
-    assert found.waiting.sub_queue in {"unschedulable pods", "backoffQ"}
-    assert "NodeResourcesFit" in found.waiting.plugins
-    assert found.waiting.leftover_ns or found.waiting.until_ns
-    assert "it waits in" in " ".join(printed(found).split())
+    explanation = explained(finished, here, failed)
+    assert explanation.waiting is not None
+    assert explanation.waiting.sub_queue in {"unschedulable pods", "backoffQ"}
+    assert "NodeResourcesFit" in explanation.waiting.plugins
+    assert explanation.waiting.leftover_ns or explanation.waiting.until_ns
+    assert "it waits in" in " ".join(printed(explanation).split())
 
 
 def test_the_nginx_demo_is_explained(here: EmbeddedServices, tmp_path: Path) -> None:
@@ -252,10 +252,14 @@ def test_a_gated_pod_is_explained_by_its_gates(here: EmbeddedServices, tmp_path:
     manifest = tmp_path / "gated.yaml"
     manifest.write_text(GATED, encoding="utf-8")
     finished = run(here, trace([manifest]), tmp_path / "run").run
-    found = explain(finished, ExplainQuery(pod="held"), address=here.addresses["scheduler"])
-    assert (found.decision, found.attempt, found.gates) == ("not tried", 0, ("example.com/wait",))
-    assert found.feasible_nodes == 1
-    assert "scheduling gates: example.com/wait" in printed(found)
+    explanation = explain(finished, ExplainQuery(pod="held"), address=here.addresses["scheduler"])
+    assert (explanation.decision, explanation.attempt, explanation.gates) == (
+        "not tried",
+        0,
+        ("example.com/wait",),
+    )
+    assert explanation.feasible_nodes == 1
+    assert "scheduling gates: example.com/wait" in printed(explanation)
 
 
 def test_a_plugin_with_points_is_not_reported_as_skipped(
@@ -265,14 +269,14 @@ def test_a_plugin_with_points_is_not_reported_as_skipped(
     manifest = tmp_path / "preferring.yaml"
     manifest.write_text(PREFERRING, encoding="utf-8")
     finished = run(here, trace([manifest]), tmp_path / "run").run
-    found = explain(finished, ExplainQuery(pod="web"), address=here.addresses["scheduler"])
-    assert found.best[0].scores["NodeAffinity"].normalized == 100
-    assert "NodeAffinity" in found.skipped_filters
-    output = printed(found).partition("skipped score plugins: ")[2].partition("runner-up")[0]
+    explanation = explain(finished, ExplainQuery(pod="web"), address=here.addresses["scheduler"])
+    assert explanation.best[0].scores["NodeAffinity"].normalized == 100
+    assert "NodeAffinity" in explanation.skipped_filters
+    output = printed(explanation).partition("skipped score plugins: ")[2].partition("runner-up")[0]
     idle = output.replace(",", " ").split()
-    assert {*idle, *found.best[0].scores} == set(found.weights)
-    assert list(found.weights) == sorted(found.weights), "the same JSON in each process"
-    assert not set(idle) & found.best[0].scores.keys()
+    assert {*idle, *explanation.best[0].scores} == set(explanation.weights)
+    assert list(explanation.weights) == sorted(explanation.weights), "the same JSON in each process"
+    assert not set(idle) & explanation.best[0].scores.keys()
 
 
 def test_the_command_prints_tables_and_json(here: EmbeddedServices, tmp_path: Path) -> None:

@@ -85,9 +85,9 @@ def test_an_evicted_pod_is_explained_by_its_rank_the_threshold_and_the_observati
 ) -> None:
     """The static pod ranks before it and stays; a pod that came bound has nothing else to tell."""
     assert evicted_names(finished) == ["greedy"]
-    found = explain(finished, ExplainQuery(pod="greedy"))
-    assert (found.decision, found.node, found.attempts) == ("came bound", "n1", 0)
-    eviction = found.eviction
+    explanation = explain(finished, ExplainQuery(pod="greedy"))
+    assert (explanation.decision, explanation.node, explanation.attempts) == ("came bound", "n1", 0)
+    eviction = explanation.eviction
     assert eviction is not None
     assert (eviction.node, eviction.signal, eviction.threshold) == (
         "n1",
@@ -99,7 +99,7 @@ def test_an_evicted_pod_is_explained_by_its_rank_the_threshold_and_the_observati
     ranked = [pod.pod for pod in eviction.ranking]
     assert ranked == ["default/static", "default/greedy", "default/modest"]
     assert eviction.at_ns == 30 * SECOND_NS
-    assert [event.what for event in found.afterwards][-1] == "ended: Failed"
+    assert [event.what for event in explanation.afterwards][-1] == "ended: Failed"
 
 
 def test_a_moment_before_the_eviction_does_not_know_it(finished: RunDirectory) -> None:

@@ -198,8 +198,8 @@ def test_a_comparison_reports_that_eviction_was_not_judged(tmp_path: Path) -> No
     assert "Eviction was not judged in A and B: no usage is recorded (--usage)." in both
     leak = "--usage 'app=web memory 200Mi+50Mi/m'"
     done = reprieve(tmp_path, *options, "leak", "--b", leak, "-o", "json", "--", "--spans", "off")
-    found = json.loads(done.stdout)
-    assert list(found["eviction_not_judged"]) == ["a"]
+    printed = json.loads(done.stdout)
+    assert list(printed["eviction_not_judged"]) == ["a"]
     assert json.loads((tmp_path / "leak" / "b" / "summary.json").read_bytes())["services"] == {
         "scheduler": "in process",
         "eviction": "in process",

@@ -76,9 +76,9 @@ def progressing(folder: Path, *options: str) -> tuple[str, str]:
         folder, "get", "deployment", "web", "run", "-o", "json", "-n", "shop", *options
     )
     (web,) = [json.loads(shown.stdout)]
-    found = {condition["type"]: condition for condition in web["status"]["conditions"]}
-    assert found["Available"]["status"] == "True"
-    return found["Progressing"]["status"], found["Progressing"]["reason"]
+    conditions = {condition["type"]: condition for condition in web["status"]["conditions"]}
+    assert conditions["Available"]["status"] == "True"
+    return conditions["Progressing"]["status"], conditions["Progressing"]["reason"]
 
 
 def test_a_release_preempts_no_bystander_that_a_rolling_update_would_not_touch(

@@ -61,9 +61,9 @@ def test_two_runs_part_at_the_preemption_that_a_priority_flipped(tmp_path: Path)
     assert "A nominated default/nginx-a for test-worker" in table.stdout
     assert "The priority of default/nginx-a is 1,000,000 in A and 0 in B." in table.stdout
     assert max(map(len, table.stdout.splitlines())) <= 80
-    found = json.loads(reprieve(tmp_path, "compare", "x/a", "x/b", "-o", "json").stdout)
-    assert found["divergence"]["a"]["decision"] == "nominated"
-    assert found["figures"]["preempted"] == {"a": 1.0, "b": 0.0, "change": -1.0, "share": -1.0}
+    printed = json.loads(reprieve(tmp_path, "compare", "x/a", "x/b", "-o", "json").stdout)
+    assert printed["divergence"]["a"]["decision"] == "nominated"
+    assert printed["figures"]["preempted"] == {"a": 1.0, "b": 0.0, "change": -1.0, "share": -1.0}
 
 
 def test_equal_runs_decide_the_same(tmp_path: Path, elsewhere: str) -> None:

@@ -220,14 +220,19 @@ def test_the_batch_agrees_with_the_dry_runs(
             continue
         tie_break = hashed_tie_break(seed=0, uid=pod.uid, attempt_number=1)
         fast = replace(result, batch=batch_dry_run)
-        found = preemptor.evaluate(pod, result, tie_break=tie_break, now_ns=NOW_NS)
+        evaluation = preemptor.evaluate(pod, result, tie_break=tie_break, now_ns=NOW_NS)
         batch = fast.batch_dry_run(NOW_NS)
-        event(f"{make.__name__}: {min(len(found.candidates), 3)} candidates")
-        assert preemptor.post_filter(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == found.outcome
+        event(f"{make.__name__}: {min(len(evaluation.candidates), 3)} candidates")
+        assert (
+            preemptor.post_filter(pod, fast, tie_break=tie_break, now_ns=NOW_NS)
+            == evaluation.outcome
+        )
         assert batch is not None
-        assert_agrees(batch, found)
+        assert_agrees(batch, evaluation)
         absolute = data.draw(st.integers(1, len(NODES)))
         sampling = CandidateSampling(percentage=0, absolute=absolute)
         sampled = DefaultPreemption(rules=rules, sampling=sampling)
-        found = sampled.evaluate(pod, result, tie_break=tie_break, now_ns=NOW_NS)
-        assert sampled.post_filter(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == found.outcome
+        evaluation = sampled.evaluate(pod, result, tie_break=tie_break, now_ns=NOW_NS)
+        assert (
+            sampled.post_filter(pod, fast, tie_break=tie_break, now_ns=NOW_NS) == evaluation.outcome
+        )

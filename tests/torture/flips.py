@@ -144,8 +144,8 @@ class Damaged:
         return questions
 
     def _explained(self, run: RunDirectory) -> object:
-        found = explain(run, ExplainQuery(pod=self._pod)).to_mapping()
-        return {name: value for name, value in found.items() if name != "run"}
+        explanation = explain(run, ExplainQuery(pod=self._pod)).to_mapping()
+        return {name: value for name, value in explanation.items() if name != "run"}
 
     def _replayed(
         self,

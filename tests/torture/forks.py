@@ -73,8 +73,8 @@ def attempt(seed: int, folder: Path, forks: int = FORKS) -> tuple[list[str], int
                 problems.append(f"{shlex.join(forking)}: {done.stderr} is not {done_twin.stderr}")
                 continue
             if done.returncode in {0, 3}:
-                found = recorded_differences(fork, twin)
-                problems += [f"{shlex.join(forking)}: {problem}" for problem in found]
+                differences = recorded_differences(fork, twin)
+                problems += [f"{shlex.join(forking)}: {problem}" for problem in differences]
                 shared += RunDirectory.open(fork).manifest().shared is not None
     return problems, shared
 

@@ -121,10 +121,10 @@ def _explained(run: RunDirectory, uid: str) -> object:
     """Explain the pod with the scheduler that decided it, wherever that is."""
     address = run.manifest().scheduler_address
     try:
-        found = explain(run, ExplainQuery(pod=uid), address=address).to_mapping()
+        explanation = explain(run, ExplainQuery(pod=uid), address=address).to_mapping()
     except ReplayError as error:
         return str(error)
-    return {name: value for name, value in found.items() if name != "run"}
+    return {name: value for name, value in explanation.items() if name != "run"}
 
 
 def _rows(tables: RunTables, table: Table) -> list[tuple[object, ...]]:

@@ -306,14 +306,14 @@ def test_a_pod_that_began_to_end_unseen_on_the_node_explains_other_victims_there
 
 def preempting(*names: str) -> scheduler_pb2.Evaluation:
     """Return the verdict for a pod that preempts these on n."""
-    found = scheduler_pb2.Evaluation(fit_error=FIT)
-    found.preemption.picked = "n"
-    candidate = found.preemption.candidates.add(node_name="n")
+    evaluation = scheduler_pb2.Evaluation(fit_error=FIT)
+    evaluation.preemption.picked = "n"
+    candidate = evaluation.preemption.candidates.add(node_name="n")
     for name in names:
         candidate.victims.add().pod.uid = f"uid-{name}"
         candidate.victims[-1].pod.namespace = "default"
         candidate.victims[-1].pod.name = name
-    return found
+    return evaluation
 
 
 def test_a_preemption_agrees_with_the_same_victims_only(tmp_path: Path) -> None:

@@ -51,8 +51,8 @@ def test_the_only_pod_that_could_go_is_the_right_one() -> None:
 
 def test_a_pod_above_its_request_and_below_all_others_in_priority_is_first() -> None:
     """Whatever the other pods used, they rank behind it."""
-    found = compare_eviction(made("p"), [made("a", 1), made("b", 7)], MEMORY + ABOVE)
-    assert found.verdict.match is Match.FIRST
+    differences = compare_eviction(made("p"), [made("a", 1), made("b", 7)], MEMORY + ABOVE)
+    assert differences.verdict.match is Match.FIRST
 
 
 @pytest.mark.parametrize(
@@ -67,17 +67,17 @@ def test_a_pod_above_its_request_and_below_all_others_in_priority_is_first() -> 
 )
 def test_an_eviction_that_depends_on_other_pods_usage_lacks_data(message: str, rival: Pod) -> None:
     """Equal or lower priority, no use above the request, or minimum reclaim."""
-    found = compare_eviction(made("p", 5), [rival], message)
-    assert not found.verdict.agrees
-    assert found.explanation is not None
-    assert found.explanation.reason is DifferenceReason.MISSING
+    differences = compare_eviction(made("p", 5), [rival], message)
+    assert not differences.verdict.agrees
+    assert differences.explanation is not None
+    assert differences.explanation.reason is DifferenceReason.MISSING
 
 
 def test_process_ids_are_ranked_by_priority_first() -> None:
     """So a pod of lower priority would have been evicted first."""
-    found = compare_eviction(made("p", 5), [made("lower", 1)], PIDS)
-    assert (found.verdict.match, found.explanation) == (Match.DIFFERS, None)
-    assert "default/lower first" in found.verdict.got
+    differences = compare_eviction(made("p", 5), [made("lower", 1)], PIDS)
+    assert (differences.verdict.match, differences.explanation) == (Match.DIFFERS, None)
+    assert "default/lower first" in differences.verdict.got
     assert compare_eviction(made("p", 5), [made("up", 9)], PIDS).verdict.match is Match.FIRST
 
 
@@ -86,8 +86,8 @@ def test_process_ids_are_ranked_by_priority_first() -> None:
 )
 def test_a_critical_pod_is_never_evicted(critical: Pod) -> None:
     """A recorded one is a real difference."""
-    found = compare_eviction(critical, [], MEMORY)
-    assert (found.verdict.match, found.explanation) == (Match.DIFFERS, None)
+    differences = compare_eviction(critical, [], MEMORY)
+    assert (differences.verdict.match, differences.explanation) == (Match.DIFFERS, None)
 
 
 @pytest.mark.parametrize(
@@ -112,9 +112,9 @@ def test_an_eviction_for_a_limit_agrees_where_the_pod_has_that_limit(
 
 def test_messages_without_information_are_missing_data() -> None:
     """As of a kubelet of another kind."""
-    found = compare_eviction(made("p"), [], "Gone.")
-    assert found.explanation is not None
-    assert found.explanation.reason is DifferenceReason.MISSING
+    differences = compare_eviction(made("p"), [], "Gone.")
+    assert differences.explanation is not None
+    assert differences.explanation.reason is DifferenceReason.MISSING
 
 
 def test_an_eviction_is_a_decision_and_is_judged_among_the_pods_of_its_node(tmp_path: Path) -> None:

@@ -40,37 +40,37 @@ def _agreement(
 
 def test_a_binding_is_compared_with_the_recorded_binding_of_its_pod() -> None:
     """A node that was one of several equal ones is distinguished from one that was not."""
-    found = _agreement(
+    agreement = _agreement(
         [_scheduled("a", "n"), _scheduled("b", "n"), _scheduled("c", "n"), _scheduled("d", "n")],
         [_scheduled("a", "n"), _scheduled("b", "m", tied=2), _scheduled("c", "m")],
     )
-    assert found.bindings == {
+    assert agreement.bindings == {
         BindingMatch.SAME: 1,
         BindingMatch.TIED: 1,
         BindingMatch.OTHER: 1,
         BindingMatch.UNBOUND: 1,
     }
-    assert found.run_only == 0
+    assert agreement.run_only == 0
 
 
 def test_a_second_binding_is_compared_with_the_second_recorded_one() -> None:
     """A third one is the run's own, and one that was refused is none."""
     refused = Decision(observed=_scheduled("a", "x"), refused="gone")
-    found = _agreement(
+    agreement = _agreement(
         [_scheduled("a", "n"), _scheduled("a", "m")],
         [refused, _scheduled("a", "n"), _scheduled("a", "m"), _scheduled("a", "n")],
     )
-    assert (found.bindings[BindingMatch.SAME], found.run_only) == (2, 1)
+    assert (agreement.bindings[BindingMatch.SAME], agreement.run_only) == (2, 1)
 
 
 def test_victims_are_those_of_both_of_the_recording_and_of_the_run() -> None:
     """Preempted and evicted pods are distinguished."""
-    found = _agreement(
+    agreement = _agreement(
         [_befell("a", "preempted"), _befell("b", "preempted"), _befell("c", "evicted")],
         [_befell("a", "preempted"), _befell("d", "preempted")],
     )
-    assert found.preempted == PodOverlap(both=1, recorded_only=1, run_only=1)
-    assert found.evicted == PodOverlap(both=0, recorded_only=1, run_only=0)
+    assert agreement.preempted == PodOverlap(both=1, recorded_only=1, run_only=1)
+    assert agreement.evicted == PodOverlap(both=0, recorded_only=1, run_only=0)
 
 
 def test_a_trace_that_observed_only_starts_has_no_outcomes() -> None:

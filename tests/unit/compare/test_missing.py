@@ -66,10 +66,10 @@ def _decision(
 def test_budgets_that_were_not_recorded_are_sought() -> None:
     """Those of a and b make c the victim; where a budget was recorded, all were."""
     decision = _decision(DecisionKind.PREEMPTION, "o", ("default/c",))
-    found = MissingDataExplainer(Picky(), frozenset({"Pod"})).explain(decision, _cluster())
-    assert found is not None
-    assert found.reason is DifferenceReason.MISSING
-    assert found.text.endswith("protect default/a, default/b")
+    explanation = MissingDataExplainer(Picky(), frozenset({"Pod"})).explain(decision, _cluster())
+    assert explanation is not None
+    assert explanation.reason is DifferenceReason.MISSING
+    assert explanation.text.endswith("protect default/a, default/b")
     recorded = MissingDataExplainer(Picky(), frozenset({"Pod", "PodDisruptionBudget"}))
     assert recorded.explain(decision, _cluster()) is None
 
@@ -88,9 +88,9 @@ def test_a_pod_with_device_claims_needs_the_devices(kind: DecisionKind) -> None:
     kinds = {"ResourceSlice", "DeviceClass", "ResourceClaim"}
     for missing in kinds:
         explainer = MissingDataExplainer(Picky(), kinds - {missing})
-        found = explainer.explain(_decision(kind), _cluster(pod))
-        assert found is not None
-        assert found.text.endswith(f"no {missing} was recorded")
+        explanation = explainer.explain(_decision(kind), _cluster(pod))
+        assert explanation is not None
+        assert explanation.text.endswith(f"no {missing} was recorded")
     assert MissingDataExplainer(Picky(), kinds).explain(_decision(kind), _cluster(pod)) is None
 
 
@@ -99,14 +99,14 @@ def test_a_reference_to_an_unrecorded_object_explains_a_difference() -> None:
     pod = Pod()
     pod.spec.volumes.add(name="v").persistent_volume_claim.claim_name = "data"
     bind = _decision(DecisionKind.BIND, "n")
-    found = MissingDataExplainer(Picky(), frozenset()).explain(bind, _cluster(pod))
-    assert found is not None
-    assert "no PersistentVolumeClaim was recorded" in found.text
+    explanation = MissingDataExplainer(Picky(), frozenset()).explain(bind, _cluster(pod))
+    assert explanation is not None
+    assert "no PersistentVolumeClaim was recorded" in explanation.text
     known = frozenset({"PersistentVolumeClaim"})
     assert MissingDataExplainer(Picky(), known).explain(bind, _cluster(pod)) is None
     selects = Pod()
     anti = selects.spec.affinity.pod_anti_affinity
     anti.required_during_scheduling_ignored_during_execution.add().namespace_selector.SetInParent()
-    found = MissingDataExplainer(Picky(), known).explain(bind, _cluster(selects))
-    assert found is not None
-    assert "no Namespace was recorded" in found.text
+    explanation = MissingDataExplainer(Picky(), known).explain(bind, _cluster(selects))
+    assert explanation is not None
+    assert "no Namespace was recorded" in explanation.text

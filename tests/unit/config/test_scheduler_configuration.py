@@ -60,8 +60,11 @@ def test_json_is_read_as_yaml_is() -> None:
         '{"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration",'
         ' "podInitialBackoffSeconds": 2, "podMaxBackoffSeconds": 20}'
     )
-    found = read_scheduler_configuration(text, SERVED)
-    assert (found.initial_backoff_ns, found.max_backoff_ns) == (2 * 10**9, 20 * 10**9)
+    configuration = read_scheduler_configuration(text, SERVED)
+    assert (configuration.initial_backoff_ns, configuration.max_backoff_ns) == (
+        2 * 10**9,
+        20 * 10**9,
+    )
 
 
 @pytest.mark.parametrize(

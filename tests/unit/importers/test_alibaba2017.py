@@ -53,24 +53,24 @@ def test_a_file_that_is_not_one_of_the_tables_is_left_out_with_a_note(tmp_path: 
     servers.write_text(_SERVERS)
     other.write_text("20,50,3,4\n")
     records = open_trace([servers, other], format="alibaba-2017")
-    (found,) = [issue for issue in issues(list(records)) if issue.kind == "ignored-file"]
-    assert found.where.startswith(str(other))
+    (issues_found,) = [issue for issue in issues(list(records)) if issue.kind == "ignored-file"]
+    assert issues_found.where.startswith(str(other))
 
 
 def test_instances_of_a_task_are_pods_of_its_length(tmp_path: Path) -> None:
     """Without batch_instance, with or without a line of names; cores are hundredths."""
     text = _NAMES + "20,50,3,4,2,Terminated,50,0.0625\n10,15,3,5,1,Failed,100,0.125\n"
-    found = _creates(_imported(tmp_path, batch_task=text))
-    assert [(at, create.pod.metadata.name) for at, create in found] == [
+    creates = _creates(_imported(tmp_path, batch_task=text))
+    assert [(at, create.pod.metadata.name) for at, create in creates] == [
         (10, "batch-3-5-0"),
         (20, "batch-3-4-0"),
         (20, "batch-3-4-1"),
     ]
-    assert [create.life.service_duration_ns // S for _, create in found] == [5, 30, 30]
-    assert [create.life.fails for _, create in found] == [True, False, False]
-    requests = found[1][1].pod.spec.containers[0].resources.requests
+    assert [create.life.service_duration_ns // S for _, create in creates] == [5, 30, 30]
+    assert [create.life.fails for _, create in creates] == [True, False, False]
+    requests = creates[1][1].pod.spec.containers[0].resources.requests
     assert dict(requests) == {"cpu": "500m", "memory": str(1 << 36)}
-    assert found[1][1].pod.metadata.uid != found[2][1].pod.metadata.uid
+    assert creates[1][1].pod.metadata.uid != creates[2][1].pod.metadata.uid
 
 
 def test_tasks_that_have_no_whole_life_are_counted(tmp_path: Path) -> None:

@@ -62,14 +62,14 @@ def _creates(records: list[Record]) -> list[tuple[int, PodCreate]]:
 
 def test_machines_come_in_the_order_of_their_starts(tmp_path: Path) -> None:
     """Days become ns; what was there before comes at the start."""
-    found = _creates(_imported(tmp_path))
-    assert [(at / _DAY, create.pod.metadata.name) for at, create in found] == [
+    creates = _creates(_imported(tmp_path))
+    assert [(at / _DAY, create.pod.metadata.name) for at, create in creates] == [
         (0, "vm-1"),
         (0.25, "vm-2"),
         (0.5, "vm-3"),
         (1, "vm-4"),
     ]
-    lives = [create.life for _, create in found]
+    lives = [create.life for _, create in creates]
     assert [life.service_duration_ns / _DAY for life in lives] == [2, 0.25, 1.25, 0]
     assert [life.censored for life in lives] == [False, True, False, True]
 
@@ -78,12 +78,12 @@ def test_priority_zero_is_the_high_one(tmp_path: Path) -> None:
     """In Kubernetes larger values are higher."""
     records = _imported(tmp_path)
     assert kinds(records)[:3] == ["header", "create priority_class", "create priority_class"]
-    found = {
+    creates = {
         create.pod.metadata.name: (create.pod.spec.priority_class_name, create.pod.spec.priority)
         for _, create in _creates(records)
     }
-    assert found["vm-1"] == ("high", 1000)
-    assert found["vm-2"] == ("low", 0)
+    assert creates["vm-1"] == ("high", 1000)
+    assert creates["vm-2"] == ("low", 0)
 
 
 def test_sizes_are_parts_of_the_chosen_machine(tmp_path: Path) -> None:

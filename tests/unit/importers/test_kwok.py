@@ -93,8 +93,8 @@ def test_what_is_not_carried_or_not_known_is_named(tmp_path: Path) -> None:
         _patch(0, "leases", "l", "patch", {}),
         _patch(1, "pods", "never", "patch", {"spec": {}}),
     )
-    found = [issue.kind for issue in issues(records)]
-    assert found == ["guessed-time", "unread-kind", "unread-kind", "unknown-object"]
+    issues_found = [issue.kind for issue in issues(records)]
+    assert issues_found == ["guessed-time", "unread-kind", "unread-kind", "unknown-object"]
 
 
 def test_a_patch_without_a_method_is_refused(tmp_path: Path) -> None:

@@ -211,8 +211,8 @@ def test_ended_pods_and_kinds_that_are_not_carried_are_left_out_and_reported(
     ]
     file = tmp_path / "l.json"
     file.write_text(json.dumps({"kind": "List", "items": raw}))
-    found = Counter(issue.kind for issue in issues(open_trace([file])))
-    assert found == {"ended-pod": 1, "unread-kind": 1, "not-simulated": 1}
+    issues_found = Counter(issue.kind for issue in issues(open_trace([file])))
+    assert issues_found == {"ended-pod": 1, "unread-kind": 1, "not-simulated": 1}
 
 
 def test_a_class_within_a_container_is_reported(tmp_path: Path) -> None:
@@ -411,8 +411,8 @@ def test_what_a_list_lacks_and_cannot_be_inferred_is_noted(tmp_path: Path) -> No
     }
     counts = {"missing-owner": 8, "missing-node": 4, "missing-pods": 2}
     for kind, rest in without.items():
-        found = {issue.kind: issue.count for issue in issues(_list(tmp_path, rest))}
-        assert found == {"ended-pod": 1, kind: counts[kind]}
+        issues_found = {issue.kind: issue.count for issue in issues(_list(tmp_path, rest))}
+        assert issues_found == {"ended-pod": 1, kind: counts[kind]}
 
 
 def test_an_ended_pod_that_its_job_has_not_counted_is_kept(tmp_path: Path) -> None:

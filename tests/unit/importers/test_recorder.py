@@ -96,8 +96,8 @@ def test_what_is_not_carried_or_not_known_is_named(tmp_path: Path) -> None:
         _line(31, "Delete", _deleted("Pod", "never", "default")),
         b'{"other": 1}',
     )
-    found = [issue.kind for issue in issues(records)]
-    assert found == ["unread-kind", "unknown-object", "unknown-line"]
+    issues_found = [issue.kind for issue in issues(records)]
+    assert issues_found == ["unread-kind", "unknown-object", "unknown-line"]
 
 
 def test_an_event_without_a_time_is_refused(tmp_path: Path) -> None:

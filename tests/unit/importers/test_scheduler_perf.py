@@ -289,9 +289,9 @@ def test_what_is_not_simulated_is_named(tmp_path: Path) -> None:
             params="{unread: 1}",
         ),
     )
-    found = [(issue.kind, issue.message) for issue in issues(records)]
-    assert [kind for kind, _ in found] == ["not-simulated"] * 3 + ["unused-parameter"]
-    assert "x/v1 DeviceClass is not carried" in found[1][1]
+    issues_found = [(issue.kind, issue.message) for issue in issues(records)]
+    assert [kind for kind, _ in issues_found] == ["not-simulated"] * 3 + ["unused-parameter"]
+    assert "x/v1 DeviceClass is not carried" in issues_found[1][1]
 
 
 @pytest.mark.parametrize(

@@ -113,8 +113,10 @@ def test_lives_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ("batch/v1.CronJob", "n/c"): {1: [{"Running": _T0}]},
         ("apps/v1.Deployment", "n/gone"): {1: [{"Running": _T0}]},
     }
-    found = [issue.kind for issue in issues(_imported(tmp_path, _event(0, cron_job), lives=lives))]
-    assert found == ["unused-lives", "unknown-object"]
+    issues_found = [
+        issue.kind for issue in issues(_imported(tmp_path, _event(0, cron_job), lives=lives))
+    ]
+    assert issues_found == ["unused-lives", "unknown-object"]
 
 
 def test_what_is_not_carried_is_named(tmp_path: Path) -> None:

@@ -34,10 +34,10 @@ def test_other_fields_of_the_file_stay() -> None:
     chosen = overrides(
         "evictionSoft.memory.available=1Gi", "evictionSoftGracePeriod.memory.available=1m"
     )
-    found = read_kubelet_configuration(chosen.kubelet(before, evicts=True)).eviction
-    assert found.soft == {"memory.available": "1Gi"}
-    assert found.soft_grace == {"memory.available": "1m"}
-    assert found.max_pod_grace_s == 60
+    configuration = read_kubelet_configuration(chosen.kubelet(before, evicts=True)).eviction
+    assert configuration.soft == {"memory.available": "1Gi"}
+    assert configuration.soft_grace == {"memory.available": "1m"}
+    assert configuration.max_pod_grace_s == 60
 
 
 def test_files_without_overrides_stay_as_they_are() -> None:

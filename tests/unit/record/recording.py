@@ -116,7 +116,7 @@ def trace(server: ApiServerDouble, folder: Path, **how: object) -> list[Record]:
     return list(trace_of(RecordingFolder(folder)))
 
 
-def issue_kinds(records: Iterable[Record]) -> list[str]:
+def issues_found(records: Iterable[Record]) -> list[str]:
     """Return the kinds of a trace's issues."""
     return [issue.kind for issue in issues(records)]
 

@@ -272,8 +272,8 @@ def test_a_server_that_continues_has_no_gap_at_the_end(tmp_path: Path) -> None:
         resource.title for resource in coverage.resources if resource.gaps or resource.ended_ns
     ] == []
     assert len({resource.complete_until_ns for resource in coverage.resources}) == 1
-    found = {issue.kind for issue in issues(trace_of(outcome.folder))}
-    assert found.isdisjoint({"gap", "missing-end"})
+    issues_found = {issue.kind for issue in issues(trace_of(outcome.folder))}
+    assert issues_found.isdisjoint({"gap", "missing-end"})
 
 
 def test_a_list_that_is_older_than_the_watch_proves_nothing(tmp_path: Path) -> None:

@@ -122,8 +122,8 @@ def test_a_recording_of_namespaces_says_so_in_report_trace_and_frames(tmp_path: 
     text = "only these namespaces are recorded: team-a, team-b; pods of others are missing, so "
     assert [note for note in outcome.notes if note.startswith(text)] == [outcome.notes[0]]
     for records in (made(outcome), list(open_trace([outcome.folder.path]))):
-        [found] = [issue for issue in issues(records) if issue.kind == PARTIAL]
-        assert found.message == outcome.notes[0]
+        [issues_found] = [issue for issue in issues(records) if issue.kind == PARTIAL]
+        assert issues_found.message == outcome.notes[0]
 
 
 def test_validate_shows_that_a_recording_is_partial(tmp_path: Path) -> None:
@@ -197,8 +197,8 @@ def test_a_namespace_that_is_refused_is_named_and_the_others_are_recorded(tmp_pa
     assert len(notes) == 2
     assert notes[1].startswith("namespace team-b is not recorded: every kind is refused: /api/v1/")
     assert names_in(made(outcome)) == ["team-a/web"]
-    [found] = [issue for issue in issues(made(outcome)) if issue.kind == PARTIAL]
-    assert "recorded: team-a; pods" in found.message
+    [issues_found] = [issue for issue in issues(made(outcome)) if issue.kind == PARTIAL]
+    assert "recorded: team-a; pods" in issues_found.message
 
 
 def test_a_namespace_that_does_not_exist_is_named_and_the_others_are_recorded(

@@ -32,7 +32,7 @@ from tests.unit.record.recording import (
     event,
     fast,
     gone,
-    issue_kinds,
+    issues_found,
     issues,
     recorded,
     resource,
@@ -147,7 +147,7 @@ def test_after_410_a_list_shows_what_happened_meanwhile(tmp_path: Path) -> None:
     assert re.match(r"pods were not watched all the time from 20\S+Z to 20\S+Z \(", gap.message)
     assert "Expired: too old: a change in that time is recorded at its end" in gap.message
     assert gap.count == 1
-    assert "watch-error" not in issue_kinds(records)
+    assert "watch-error" not in issues_found(records)
 
 
 def test_a_name_that_was_taken_again_meanwhile_is_two_pods(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_credentials_that_end_meanwhile_end_the_recording_with_what_there_is(
     assert "401 Unauthorized" in outcome.broken
     records = list(trace_of(outcome.folder))
     assert names(records) == ["p"]
-    assert "broken-off" in issue_kinds(records)
+    assert "broken-off" in issues_found(records)
 
 
 def test_a_server_that_does_not_answer_is_one_clear_error(tmp_path: Path) -> None:
@@ -281,8 +281,8 @@ def test_what_a_killed_recorder_left_is_usable(tmp_path: Path, cut: int) -> None
     (folder.path / "recording.json").unlink()
     records = list(trace_of(RecordingFolder(folder.path)))
     assert names(records) == ["p"]
-    assert "cut-short" in issue_kinds(records)
-    assert "broken-off" in issue_kinds(records)
+    assert "cut-short" in issues_found(records)
+    assert "broken-off" in issues_found(records)
 
 
 def test_nothing_is_recorded_into_a_folder_that_is_not_empty(tmp_path: Path) -> None:
@@ -372,5 +372,5 @@ def test_a_full_disk_ends_the_recording_and_keeps_whole_frames(
     assert "File too large" in outcome.broken
     assert names(open_trace([tmp_path / "f"]))[:3] == ["p0", "p1", "p2"]
     records = list(trace_of(outcome.folder))
-    assert "cut-short" not in issue_kinds(records)
-    assert "broken-off" in issue_kinds(records)
+    assert "cut-short" not in issues_found(records)
+    assert "broken-off" in issues_found(records)

@@ -25,8 +25,8 @@ def _free(spec: PodSpec, used: int = 0, **of: object) -> dict[str, int]:
     """Return the free capacity of a node with four cores, by the reason for one waiting pod."""
     node = Node(name="n", allocatable={"cpu": 4000, "pods": 10}, **of)  # type: ignore[arg-type] # fields of one test
     state = NodeUse(node=node, requested={"cpu": used, "pods": 1})
-    found = free_capacity([state], Counter([spec]), {spec: pod_requests(spec)})
-    return {capacity.reason: capacity.free for capacity in found if capacity.resource == "cpu"}
+    capacities = free_capacity([state], Counter([spec]), {spec: pod_requests(spec)})
+    return {capacity.reason: capacity.free for capacity in capacities if capacity.resource == "cpu"}
 
 
 @pytest.mark.parametrize(
@@ -64,17 +64,19 @@ def test_waiting_pods_divide_free_capacity_by_their_reasons() -> None:
     large, small = _spec(9000), _spec(100)
     state = NodeUse(node=Node(name="n", allocatable={"cpu": 4000, "pods": 10}))
     amounts = {spec: pod_requests(spec) for spec in (large, small)}
-    found = free_capacity([state], Counter({large: 3, small: 1}), amounts)
-    shares = {capacity.reason: capacity.free for capacity in found if capacity.resource == "cpu"}
+    capacities = free_capacity([state], Counter({large: 3, small: 1}), amounts)
+    shares = {
+        capacity.reason: capacity.free for capacity in capacities if capacity.resource == "cpu"
+    }
     assert shares == {"Insufficient cpu": 3000, FITS: 1000}
 
 
 def test_where_no_pod_waits_there_is_no_reason() -> None:
     """And where there is no node, nothing is free."""
     state = NodeUse(node=Node(name="n", allocatable={"cpu": 4000}))
-    found = {
+    capacities = {
         (capacity.resource, capacity.reason, capacity.free)
         for capacity in free_capacity([state], Counter(), {})
     }
-    assert found == {("cpu", "", 4000), ("memory", "", 0)}
+    assert capacities == {("cpu", "", 4000), ("memory", "", 0)}
     assert [capacity.free for capacity in free_capacity([], Counter(), {})] == [0, 0]

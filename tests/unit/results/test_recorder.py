@@ -204,10 +204,10 @@ def _play_on(recorder: Recorder) -> None:
 
 def _spans(run: RunDirectory) -> list[str]:
     """Return names, identities and times in simulated time of the spans, in order."""
-    found = [
+    spans = [
         span for line in run.spans() for span in line["resourceSpans"][0]["scopeSpans"][0]["spans"]
     ]
-    return [f"{span['name']} {span['spanId']} {len(span.get('links', ()))}" for span in found]
+    return [f"{span['name']} {span['spanId']} {len(span.get('links', ()))}" for span in spans]
 
 
 def test_what_happened_is_recorded_once_the_next_message_has_left(run: RunDirectory) -> None:

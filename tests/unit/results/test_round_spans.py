@@ -41,9 +41,13 @@ def test_the_rounds_of_a_window_share_their_spans() -> None:
     spans.close(9)
     names = [span.name for span in kept.spans]
     assert names == ["runRound", *["queueExchange"] * 2, *CYCLES, "replay"]
-    found = {span.name: span.attributes for span in kept.spans}
-    assert found["runRound"]["reprieve.rounds"] == found["replay"]["reprieve.rounds"] == 2
-    assert found["schedulingCycle"]["reprieve.pods"] == 3
+    spans_by_name = {span.name: span.attributes for span in kept.spans}
+    assert (
+        spans_by_name["runRound"]["reprieve.rounds"]
+        == spans_by_name["replay"]["reprieve.rounds"]
+        == 2
+    )
+    assert spans_by_name["schedulingCycle"]["reprieve.pods"] == 3
 
 
 def test_a_step_that_pods_share_is_one_span_with_their_count() -> None:
@@ -51,12 +55,12 @@ def test_a_step_that_pods_share_is_one_span_with_their_count() -> None:
     kept = KeptSpans()
     spans = RoundSpans(kept, Sampling(1.0), 0, 0)
     context = exchanged(spans, outcomes(3))
-    found = {span.name: span for span in kept.spans}
-    assert context == found["runRound"].context
-    cycle, filters = found["schedulingCycle"], found["RunFilterPlugins"]
+    spans_by_name = {span.name: span for span in kept.spans}
+    assert context == spans_by_name["runRound"].context
+    cycle, filters = spans_by_name["schedulingCycle"], spans_by_name["RunFilterPlugins"]
     assert (cycle.start_ns, cycle.end_ns) == (107, 137)
     assert cycle.attributes["reprieve.pods"] == 3
-    assert cycle.parent_id == found["runRound"].context.span_id
+    assert cycle.parent_id == spans_by_name["runRound"].context.span_id
     assert filters.parent_id == cycle.context.span_id
     assert filters.end_ns - filters.start_ns == 12
 

@@ -190,8 +190,8 @@ def test_a_certificate_that_expires_soon_and_a_key_for_everyone_are_warned_of(
     """The pair is used nevertheless."""
     certificate, key = issue(authority, tmp_path, "soon", ends=timedelta(days=13))
     key.chmod(0o644)
-    found = warnings(read_pair(certificate, key), certificate, key)
-    assert [text.split(": ")[1].split(" on ")[0] for text in found] == [
+    warned = warnings(read_pair(certificate, key), certificate, key)
+    assert [text.split(": ")[1].split(" on ")[0] for text in warned] == [
         "the certificate expires",
         "every user of this machine can read the key",
     ]

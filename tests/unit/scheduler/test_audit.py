@@ -62,15 +62,15 @@ class Session:
 def test_a_binding_counts_for_the_next_pod_of_the_same_round() -> None:
     """Two pods of 3 CPUs do not fit a node of 4."""
     session = Session(pod("a", "3").message(), pod("b", "3").message())
-    found = session.round((), bind("uid-a", "n"), bind("uid-b", "n"))
-    assert found == {"uid-b": ["NodeResourcesFit"]}
+    outcomes = session.round((), bind("uid-a", "n"), bind("uid-b", "n"))
+    assert outcomes == {"uid-b": ["NodeResourcesFit"]}
 
 
 def test_an_invalid_binding_takes_its_room_too() -> None:
     """It was carried out: what comes after it finds less."""
     session = Session(*(pod(name, cpu).message() for name, cpu in (("a", "9"), ("b", "1"))))
-    found = session.round((), bind("uid-a", "n"), bind("uid-b", "n"))
-    assert found == {"uid-a": ["NodeResourcesFit"], "uid-b": ["NodeResourcesFit"]}
+    outcomes = session.round((), bind("uid-a", "n"), bind("uid-b", "n"))
+    assert outcomes == {"uid-a": ["NodeResourcesFit"], "uid-b": ["NodeResourcesFit"]}
 
 
 def test_a_refused_binding_frees_its_room() -> None:
@@ -132,8 +132,8 @@ def test_the_names_of_the_session_decide_whose_a_pod_is() -> None:
     """A scheduler may take pods of a name that no profile of the configuration has."""
     own, other = pod("own").scheduler("theirs"), pod("other").scheduler("default-scheduler")
     session = Session(own.message(), other.message(), names=("theirs",))
-    found = session.round((), bind("uid-own", "n"), bind("uid-other", "n"))
-    assert found == {"uid-other": ["schedulerName"]}
+    outcomes = session.round((), bind("uid-own", "n"), bind("uid-other", "n"))
+    assert outcomes == {"uid-other": ["schedulerName"]}
 
 
 def test_a_resumed_audit_has_the_state_of_the_rounds_before() -> None:

@@ -22,8 +22,8 @@ def score(held: dict[str, str] | None, requests: dict[str, str]) -> int:
         snapshot.set_pod(make_pod("held").req(held).node("n").obj())
     rules = RULES["v1.36"]
     framework = Framework(snapshot, rules.profile, {**SERVED, **rules.plugins})
-    found = evaluate(framework, make_pod("p").req(requests).obj())
-    return found.scores[NAME]["n"].normalized
+    verdicts = evaluate(framework, make_pod("p").req(requests).obj())
+    return verdicts.scores[NAME]["n"].normalized
 
 
 @pytest.mark.parametrize(

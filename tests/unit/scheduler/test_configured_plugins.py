@@ -78,27 +78,27 @@ def test_a_filter_without_its_prefilter_ends_the_cycle() -> None:
     """NodeResourcesFit reads what PreFilter prepared, and says that it cannot."""
     profile = profile_with({ExtensionPoint.PRE_FILTER: off(FIT)})
     framework = framework_of(profile, roomy("a"))
-    found = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
-    assert isinstance(found, Failed)
-    assert found.message.startswith('running "NodeResourcesFit" filter plugin: ')
-    assert judged(profile, make_pod().obj(), roomy("a")).error == found.message
+    result = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
+    assert isinstance(result, Failed)
+    assert result.message.startswith('running "NodeResourcesFit" filter plugin: ')
+    assert judged(profile, make_pod().obj(), roomy("a")).error == result.message
 
 
 def test_a_node_that_is_refused_before_hides_the_failure() -> None:
     """No node is left for the failing filter to look at, so the pod is unschedulable."""
     profile = profile_with({ExtensionPoint.PRE_FILTER: off(FIT)})
     framework = framework_of(profile, make_node("a").unschedulable().obj())
-    found = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
-    assert isinstance(found, FitError)
+    result = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
+    assert isinstance(result, FitError)
 
 
 def test_a_score_without_its_prescore_ends_the_cycle_where_nodes_are_scored() -> None:
     """One node alone is taken without a score."""
     profile = profile_with({ExtensionPoint.PRE_SCORE: off("TaintToleration")})
     both = framework_of(profile, roomy("a"), roomy("b"))
-    found = ProfileCycles(both, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
-    assert isinstance(found, Failed)
-    assert 'plugin "TaintToleration" failed' in found.message
+    result = ProfileCycles(both, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1)
+    assert isinstance(result, Failed)
+    assert 'plugin "TaintToleration" failed' in result.message
     alone = framework_of(profile, roomy("a"))
     assert isinstance(
         ProfileCycles(alone, KeyedChoice(seed=1)).schedule_pod(make_pod().obj(), 1), Binding
@@ -128,19 +128,19 @@ def test_a_failed_cycle_is_reported_to_the_queue_as_an_error() -> None:
 def test_a_resource_score_prepares_itself_without_prescore(plugin: str, scored: bool) -> None:
     """And is none of those that were skipped; a pod without requests is balanced nowhere."""
     profile = profile_with({ExtensionPoint.PRE_SCORE: off(plugin)})
-    found = judged(profile, make_pod().obj(), roomy("a"), roomy("b"))
-    assert (plugin in found.scores) is scored
-    assert plugin not in found.skipped_scores
+    verdicts = judged(profile, make_pod().obj(), roomy("a"), roomy("b"))
+    assert (plugin in verdicts.scores) is scored
+    assert plugin not in verdicts.skipped_scores
     if plugin != FIT:
-        assert {score.normalized for score in found.scores[plugin].values()} == {0}
+        assert {score.normalized for score in verdicts.scores[plugin].values()} == {0}
 
 
 def test_a_plugin_that_only_prescores_is_named_where_it_skips() -> None:
     """Its score is off, its PreScore is not."""
     profile = profile_with({ExtensionPoint.SCORE: off("NodeAffinity")})
-    found = judged(profile, make_pod().obj(), roomy("a"), roomy("b"))
-    assert "NodeAffinity" in found.skipped_scores
-    assert "NodeAffinity" not in found.scores
+    verdicts = judged(profile, make_pod().obj(), roomy("a"), roomy("b"))
+    assert "NodeAffinity" in verdicts.skipped_scores
+    assert "NodeAffinity" not in verdicts.scores
 
 
 def test_without_its_filter_node_affinity_still_narrows() -> None:
@@ -148,9 +148,9 @@ def test_without_its_filter_node_affinity_still_narrows() -> None:
     term = NodeSelectorTerm(match_fields=(requirement("metadata.name", "In", "b"),))
     pod = make_pod().required_terms(term)
     profile = profile_with({ExtensionPoint.FILTER: off("NodeAffinity")})
-    found = judged(profile, pod.obj(), roomy("a"), roomy("b"))
-    assert found.feasible == ("b",)
-    assert found.refusals["a"].reasons == ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
+    verdicts = judged(profile, pod.obj(), roomy("a"), roomy("b"))
+    assert verdicts.feasible == ("b",)
+    assert verdicts.refusals["a"].reasons == ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
     framework = framework_of(profile, roomy("a"), roomy("b"))
     nominated = pod.nominated("a").obj()
     taken = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(nominated, 1)
@@ -167,9 +167,9 @@ def test_a_filter_that_fails_on_a_nominated_node_elsewhere_is_passed_over() -> N
     framework = framework_of(
         profile_with(switched_off), roomy("a"), make_node("b").unschedulable().obj()
     )
-    found = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(pod, 1)
-    assert isinstance(found, FitError)
-    assert fit_error_text(found.diagnosis) == (
+    result = ProfileCycles(framework, KeyedChoice(seed=1)).schedule_pod(pod, 1)
+    assert isinstance(result, FitError)
+    assert fit_error_text(result.diagnosis) == (
         "0/2 nodes are available: 1 node(s) didn't satisfy plugin(s) [NodeAffinity], "
         "1 node(s) were unschedulable."
     )
@@ -183,8 +183,8 @@ def test_without_its_prefilter_node_affinity_still_filters() -> None:
     term = NodeSelectorTerm(match_fields=(requirement("metadata.name", "In", "b"),))
     pod = make_pod().required_terms(term).obj()
     profile = profile_with({ExtensionPoint.PRE_FILTER: off("NodeAffinity")})
-    found = judged(profile, pod, roomy("a"), roomy("b"))
-    assert found.refusals["a"].reasons == ("node(s) didn't match Pod's node affinity/selector",)
+    verdicts = judged(profile, pod, roomy("a"), roomy("b"))
+    assert verdicts.refusals["a"].reasons == ("node(s) didn't match Pod's node affinity/selector",)
 
 
 def test_a_filter_that_is_listed_comes_first_and_reports_first() -> None:
@@ -219,15 +219,15 @@ def test_an_added_affinity_holds_for_every_pod() -> None:
     inside = make_node("in").label("tier", "x").obj()
     outside = make_node("out").obj()
     profile = profile_with(args={"NodeAffinity": required})
-    found = judged(profile, make_pod().obj(), inside, outside)
-    reasons = found.refusals["out"].reasons
+    verdicts = judged(profile, make_pod().obj(), inside, outside)
+    reasons = verdicts.refusals["out"].reasons
     assert reasons == ("node(s) didn't match scheduler-enforced node affinity",)
-    assert found.pre_filtered == frozenset()
+    assert verdicts.pre_filtered == frozenset()
     preferred = NodeAffinityArgs(added_preferred=(PreferredSchedulingTerm(weight=5, term=term),))
-    found = judged(
+    verdicts = judged(
         profile_with(args={"NodeAffinity": preferred}), make_pod().obj(), inside, outside
     )
-    scores = {name: score.raw for name, score in found.scores["NodeAffinity"].items()}
+    scores = {name: score.raw for name, score in verdicts.scores["NodeAffinity"].items()}
     assert scores == {"in": 5, "out": 0}
 
 
@@ -276,8 +276,8 @@ def test_resources_that_are_ignored_are_not_filtered_by() -> None:
 def test_a_strategy_scores_what_is_used(args: NodeResourcesFitArgs, score: int) -> None:
     """Of 10 cores 2 and of 10 GiB 5 are used; a share that scores 0 drops out of the ratio."""
     pod = make_pod().req(cpu="2", memory="5Gi").obj()
-    found = judged(profile_with(args={FIT: args}), pod, roomy("a"), roomy("b"))
-    assert found.scores[FIT]["a"].normalized == score
+    verdicts = judged(profile_with(args={FIT: args}), pod, roomy("a"), roomy("b"))
+    assert verdicts.scores[FIT]["a"].normalized == score
 
 
 def test_balance_may_look_at_other_resources() -> None:
@@ -287,8 +287,8 @@ def test_balance_may_look_at_other_resources() -> None:
     profile = profile_with(args={"NodeResourcesBalancedAllocation": args})
     node = make_node("a").capacity({"cpu": "10", "memory": "10Gi", "example.com/a": "10"}).obj()
     pod = make_pod().req({"cpu": "2", "memory": "9Gi", "example.com/a": "2"}).obj()
-    found = judged(profile, pod, node, roomy("b"))
-    assert found.scores["NodeResourcesBalancedAllocation"]["a"].normalized == 100
+    verdicts = judged(profile, pod, node, roomy("b"))
+    assert verdicts.scores["NodeResourcesBalancedAllocation"]["a"].normalized == 100
 
 
 class Moody(ScorePlugin[None]):
@@ -326,9 +326,9 @@ def test_a_score_plugin_that_fails_ends_the_cycle_by_its_name() -> None:
     assert evaluate(framework, make_pod().obj()).error == text
     Moody.mood = "good"
     snapshot.set_node(roomy("c"))
-    found = evaluate(framework, make_pod().obj())
-    assert found.error == ""
-    assert {score.raw for score in found.scores["Moody"].values()} == {7}
+    verdicts = evaluate(framework, make_pod().obj())
+    assert verdicts.error == ""
+    assert {score.raw for score in verdicts.scores["Moody"].values()} == {7}
 
 
 class ByName(QueueSortPlugin):
@@ -454,5 +454,5 @@ def test_profiles_are_chosen_by_the_pods_scheduler_name() -> None:
     scheduler = Scheduler(options)
     scheduler.put_node(make_node("a").unschedulable().obj())
     for name, feasible in (("default-scheduler", ()), ("loose", ("a",))):
-        found = scheduler.evaluate(make_pod().scheduler(name).obj(), 1, 0)
-        assert (found.profile, found.verdicts.feasible) == (name, feasible)
+        evaluation = scheduler.evaluate(make_pod().scheduler(name).obj(), 1, 0)
+        assert (evaluation.profile, evaluation.verdicts.feasible) == (name, feasible)

@@ -188,9 +188,9 @@ def test_a_nominated_node_is_tried_although_pre_filter_names_others() -> None:
         "1 node(s) didn't satisfy plugin(s) [NodeAffinity]."
     )
     assert diagnosis.unschedulable_plugins == ("NodeAffinity", "NodeResourcesFit")
-    found = evaluate(Framework(snapshot), pod)
-    assert found.refusals["b"].reasons == ("node(s) didn't match Pod's node affinity/selector",)
-    assert found.pre_filtered == {"c"}
+    verdicts = evaluate(Framework(snapshot), pod)
+    assert verdicts.refusals["b"].reasons == ("node(s) didn't match Pod's node affinity/selector",)
+    assert verdicts.pre_filtered == {"c"}
 
 
 def test_a_nominated_node_among_many_counts_as_evaluated_once() -> None:
@@ -207,8 +207,8 @@ def test_only_the_versions_that_try_a_nominated_node_first_show_its_own_refusal(
     """In the others it is one of those that PreFilter left out."""
     snapshot = cluster(dict.fromkeys("ab", "4"))
     pod = make_pod().req(cpu="8").required_terms(names("a")).nominated("b").obj()
-    found = evaluate(Framework(snapshot), pod, nominated_first=False)
-    assert found.pre_filtered == {"b"}
+    verdicts = evaluate(Framework(snapshot), pod, nominated_first=False)
+    assert verdicts.pre_filtered == {"b"}
 
 
 def test_room_is_reserved_for_nominated_pods_of_equal_or_higher_priority() -> None:

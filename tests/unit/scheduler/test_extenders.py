@@ -406,12 +406,12 @@ def test_an_evaluation_shows_the_extenders_verdicts() -> None:
     config = replace(FILTER, prioritize_verb="prioritize", weight=2)
     verb = only("a", "c", FailedNodes={"b": "no"})
     with served(config, filter=verb, prioritize=lambda _: [{"Host": "c", "Score": 4}]) as case:
-        found = case.scheduler.evaluate(pod(), 1, 0)
-    assert found.host == "c"
-    assert found.verdicts.feasible == ("a", "c")
-    assert found.verdicts.refusals["b"].reasons == ("no",)
-    assert found.verdicts.totals == {"a": 0, "c": 80}
-    assert found.verdicts.best == ("c",)
+        evaluation = case.scheduler.evaluate(pod(), 1, 0)
+    assert evaluation.host == "c"
+    assert evaluation.verdicts.feasible == ("a", "c")
+    assert evaluation.verdicts.refusals["b"].reasons == ("no",)
+    assert evaluation.verdicts.totals == {"a": 0, "c": 80}
+    assert evaluation.verdicts.best == ("c",)
     with served(FILTER, filter=boom) as case:
         assert "status 500" in case.scheduler.evaluate(pod(), 1, 0).error
 
@@ -426,10 +426,10 @@ def test_an_evaluation_calls_extenders_as_an_attempt_does() -> None:
     with served(config, filter=not_b, prioritize=lambda _: []) as case:
         case.scheduler.evaluate(pod(), 1, 0)
         counts = [len(case.served.asked(verb)) for verb in ("filter", "prioritize")]
-        found = case.scheduler.evaluate(replace(pod(), nominated_node_name="a"), 1, 0)
+        evaluation = case.scheduler.evaluate(replace(pod(), nominated_node_name="a"), 1, 0)
     assert counts == [1, 1]
-    assert (found.host, found.fast_path) == ("a", "nominatedNode")
-    assert found.verdicts.feasible == ("a", "c")
+    assert (evaluation.host, evaluation.fast_path) == ("a", "nominatedNode")
+    assert evaluation.verdicts.feasible == ("a", "c")
 
 
 def test_an_answer_without_measure_is_cut() -> None:

@@ -44,10 +44,10 @@ def test_affinity_admits_the_domains_of_those_that_are_wanted() -> None:
     """The others cannot be cured by deleting pods."""
     snapshot = two_zones()
     placed(snapshot, pod("w", "web"), "a1")
-    found = judged(snapshot, pod("p", near=near(term())))
-    assert found.feasible == ("a1", "a2")
-    assert by_name(found) == {"b1": NOT_NEAR, "b2": NOT_NEAR}
-    assert found.refusals["b1"].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    verdicts = judged(snapshot, pod("p", near=near(term())))
+    assert verdicts.feasible == ("a1", "a2")
+    assert by_name(verdicts) == {"b1": NOT_NEAR, "b2": NOT_NEAR}
+    assert verdicts.refusals["b1"].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
 
 
 def test_one_pod_must_meet_all_terms_of_an_affinity() -> None:
@@ -65,9 +65,9 @@ def test_the_first_pod_of_a_self_affinity_needs_a_node_with_all_labels() -> None
     """It has nobody to be near to; a node without the label is refused all the same."""
     snapshot = two_zones()
     snapshot.set_node(make_node("bare").capacity(cpu="8", memory="8Gi").obj())
-    found = judged(snapshot, pod("p", "web", near=near(term())))
-    assert found.feasible == tuple(ZONES)
-    assert by_name(found) == {"bare": NOT_NEAR}
+    verdicts = judged(snapshot, pod("p", "web", near=near(term())))
+    assert verdicts.feasible == tuple(ZONES)
+    assert by_name(verdicts) == {"bare": NOT_NEAR}
     assert not judged(snapshot, pod("p", "db", near=near(term()))).feasible
 
 
@@ -85,17 +85,17 @@ def test_anti_affinity_counts_each_term_alone() -> None:
     placed(snapshot, pod("w", "web"), "a1")
     placed(snapshot, pod("d", "db"), "b2")
     away = near(term(), term(DB, LABEL_HOSTNAME))
-    found = judged(snapshot, pod("p", away=away))
-    assert by_name(found) == {"a1": NOT_AWAY, "a2": NOT_AWAY, "b2": NOT_AWAY}
-    assert found.refusals["b2"].code is Code.UNSCHEDULABLE
+    verdicts = judged(snapshot, pod("p", away=away))
+    assert by_name(verdicts) == {"a1": NOT_AWAY, "a2": NOT_AWAY, "b2": NOT_AWAY}
+    assert verdicts.refusals["b2"].code is Code.UNSCHEDULABLE
 
 
 def test_pods_on_nodes_keep_away_pods_by_anti_affinity() -> None:
     """Symmetric, and skipped by pods that nobody minds."""
     snapshot = two_zones()
     placed(snapshot, pod("hermit", away=near(term())), "a1")
-    found = judged(snapshot, pod("p", "web"))
-    assert by_name(found) == {"a1": KEPT_AWAY, "a2": KEPT_AWAY}
+    verdicts = judged(snapshot, pod("p", "web"))
+    assert by_name(verdicts) == {"a1": KEPT_AWAY, "a2": KEPT_AWAY}
     assert PLUGIN in judged(snapshot, pod("q", "db")).skipped_filters
 
 
@@ -151,8 +151,8 @@ def test_a_negative_namespace_selector_is_evaluated() -> None:
     teamless = LabelSelector(requirements=(requirement("team", "DoesNotExist"),))
     placed(snapshot, pod("w", "web", namespace="teamed"), "a1")
     placed(snapshot, pod("v", "web", namespace="plain"), "b1")
-    found = judged(snapshot, pod("p", away=near(term(selected=teamless))))
-    assert found.feasible == ("a1", "a2")
+    verdicts = judged(snapshot, pod("p", away=near(term(selected=teamless))))
+    assert verdicts.feasible == ("a1", "a2")
 
 
 def test_a_namespace_that_changes_changes_verdicts() -> None:
@@ -193,8 +193,8 @@ def test_preferences_weigh_domains_and_are_stretched() -> None:
     placed(snapshot, pod("d", "db"), "b1")
     wants = PodAffinity(preferred=(wish(10, term()),))
     avoids = PodAffinity(preferred=(wish(5, term(DB, LABEL_HOSTNAME)),))
-    found = judged(snapshot, pod("p", near=wants, away=avoids))
-    assert scores(found, PLUGIN) == {"a1": 100, "a2": 100, "b1": 0, "b2": 33}
+    verdicts = judged(snapshot, pod("p", near=wants, away=avoids))
+    assert scores(verdicts, PLUGIN) == {"a1": 100, "a2": 100, "b1": 0, "b2": 33}
 
 
 def test_preferences_that_are_equal_everywhere_score_nothing() -> None:
@@ -230,11 +230,11 @@ def test_others_required_affinity_scores_by_its_weight(
     args = InterPodAffinityArgs(
         hard_pod_affinity_weight=weight, ignore_preferred_terms_of_existing_pods=ignores
     )
-    found = judged(snapshot, pod("p", "web"), {PLUGIN: args})
+    verdicts = judged(snapshot, pod("p", "web"), {PLUGIN: args})
     if expected is None:
-        assert PLUGIN in found.skipped_scores
+        assert PLUGIN in verdicts.skipped_scores
     else:
-        assert scores(found, PLUGIN) == {"a1": expected, "a2": expected, "b1": 0, "b2": 0}
+        assert scores(verdicts, PLUGIN) == {"a1": expected, "a2": expected, "b1": 0, "b2": 0}
 
 
 def test_preferences_of_its_own_bring_others_terms_back() -> None:
@@ -244,8 +244,8 @@ def test_preferences_of_its_own_bring_others_terms_back() -> None:
     placed(snapshot, pod("d", "db"), "b1")
     args = InterPodAffinityArgs(ignore_preferred_terms_of_existing_pods=True)
     wants = PodAffinity(preferred=(wish(1, term(DB)),))
-    found = judged(snapshot, pod("p", "web", near=wants), {PLUGIN: args})
-    assert set(scores(found, PLUGIN).values()) == {0}
+    verdicts = judged(snapshot, pod("p", "web", near=wants), {PLUGIN: args})
+    assert set(scores(verdicts, PLUGIN).values()) == {0}
 
 
 def test_pods_that_meet_the_same_terms_share_their_verdicts() -> None:

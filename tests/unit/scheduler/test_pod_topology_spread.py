@@ -41,9 +41,9 @@ def test_a_domain_may_not_run_ahead_of_the_emptiest() -> None:
     """The pod itself counts where its constraint means it."""
     snapshot = two_zones()
     placed(snapshot, pod("w", "web"), "a1")
-    found = judged(snapshot, pod("p", "web", spread=(rule(),)))
-    assert by_name(found) == {"a1": SKEWED, "a2": SKEWED}
-    assert found.refusals["a1"].code is Code.UNSCHEDULABLE
+    verdicts = judged(snapshot, pod("p", "web", spread=(rule(),)))
+    assert by_name(verdicts) == {"a1": SKEWED, "a2": SKEWED}
+    assert verdicts.refusals["a1"].code is Code.UNSCHEDULABLE
     assert judged(snapshot, pod("p", "db", spread=(rule(),))).feasible == tuple(ZONES)
     assert judged(snapshot, pod("p", "web", spread=(rule(skew=2),))).feasible == tuple(ZONES)
 
@@ -53,9 +53,9 @@ def test_a_node_without_the_label_is_refused_for_good() -> None:
     snapshot = two_zones()
     snapshot.set_node(make_node("bare").capacity(cpu="8", memory="8Gi").obj())
     placed(snapshot, pod("w", "web"), "bare")
-    found = judged(snapshot, pod("p", "web", spread=(rule(),)))
-    assert by_name(found) == {"bare": UNLABELLED}
-    assert found.refusals["bare"].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
+    verdicts = judged(snapshot, pod("p", "web", spread=(rule(),)))
+    assert by_name(verdicts) == {"bare": UNLABELLED}
+    assert verdicts.refusals["bare"].code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
 
 
 def test_a_node_that_lacks_one_label_counts_for_no_constraint() -> None:
@@ -78,8 +78,8 @@ def test_an_empty_selector_counts_nobody(selector: LabelSelector | None, fits: b
     snapshot = two_zones()
     placed(snapshot, pod("w", "web"), "a1")
     placed(snapshot, pod("v", "web"), "a2")
-    found = judged(snapshot, pod("p", "web", spread=(rule(selector=selector),)))
-    assert (found.feasible == tuple(ZONES)) == fits
+    verdicts = judged(snapshot, pod("p", "web", spread=(rule(selector=selector),)))
+    assert (verdicts.feasible == tuple(ZONES)) == fits
 
 
 def test_pods_that_terminate_or_are_elsewhere_do_not_count() -> None:
@@ -150,8 +150,8 @@ def test_scores_prefer_the_emptier_domains() -> None:
     snapshot = two_zones()
     for node in ("a1", "a2"):
         placed(snapshot, pod(f"w{node}", "web"), node)
-    found = judged(snapshot, pod("p", "web", spread=(rule(action=SOFT),)))
-    assert scores(found, PLUGIN) == {"a1": 0, "a2": 0, "b1": 100, "b2": 100}
+    verdicts = judged(snapshot, pod("p", "web", spread=(rule(action=SOFT),)))
+    assert scores(verdicts, PLUGIN) == {"a1": 0, "a2": 0, "b1": 100, "b2": 100}
     skewed = judged(snapshot, pod("p", "web", spread=(rule(3, action=SOFT),)))
     assert scores(skewed, PLUGIN) == {"a1": 40, "a2": 40, "b1": 100, "b2": 100}
 
@@ -160,17 +160,17 @@ def test_nodes_without_the_label_score_nothing() -> None:
     """They do not lower the others either."""
     snapshot = two_zones()
     snapshot.set_node(make_node("bare").capacity(cpu="8", memory="8Gi").obj())
-    found = judged(snapshot, pod("p", "web", spread=(rule(action=SOFT),)))
-    assert scores(found, PLUGIN) == {**dict.fromkeys(ZONES, 100), "bare": 0}
+    verdicts = judged(snapshot, pod("p", "web", spread=(rule(action=SOFT),)))
+    assert scores(verdicts, PLUGIN) == {**dict.fromkeys(ZONES, 100), "bare": 0}
 
 
 def test_a_host_rule_weighs_by_the_nodes_that_fit() -> None:
     """log(4 + 2) a pod for four nodes that fit: 1.79 rounds to 2, against 0."""
     snapshot = two_zones()
     placed(snapshot, pod("w", "web"), "a1")
-    found = judged(snapshot, pod("p", "web", spread=(rule(1, LABEL_HOSTNAME, action=SOFT),)))
-    assert found.scores[PLUGIN]["a1"].raw == 2
-    assert scores(found, PLUGIN) == {"a1": 0, "a2": 100, "b1": 100, "b2": 100}
+    verdicts = judged(snapshot, pod("p", "web", spread=(rule(1, LABEL_HOSTNAME, action=SOFT),)))
+    assert verdicts.scores[PLUGIN]["a1"].raw == 2
+    assert scores(verdicts, PLUGIN) == {"a1": 0, "a2": 100, "b1": 100, "b2": 100}
 
 
 def owned(kind: str, name: str, version: str = "apps/v1") -> tuple[OwnerReference, ...]:
@@ -184,8 +184,8 @@ def test_pods_of_services_and_controllers_are_spread_by_default() -> None:
     placed(snapshot, pod("w", "web"), "a1")
     assert PLUGIN in judged(snapshot, pod("p", "web")).skipped_scores
     snapshot.catalog.put(Service(namespace="default", name="s", selector={"app": "web"}))
-    found = judged(snapshot, pod("p", "web"))
-    assert found.scores[PLUGIN]["a1"].raw > found.scores[PLUGIN]["a2"].raw
+    verdicts = judged(snapshot, pod("p", "web"))
+    assert verdicts.scores[PLUGIN]["a1"].raw > verdicts.scores[PLUGIN]["a2"].raw
     assert PLUGIN in judged(snapshot, pod("p", "db")).skipped_scores
     snapshot.catalog.remove("Service", "default", "s")
     assert PLUGIN in judged(snapshot, pod("p", "web")).skipped_scores
@@ -220,8 +220,8 @@ def test_default_scores_do_without_the_zone() -> None:
         defaulting_type=DefaultingType.LIST,
         default_constraints=(rule(3, LABEL_HOSTNAME, None, SOFT), rule(5, LABEL_ZONE, None, SOFT)),
     )
-    found = judged(snapshot, pod("p", "web"), {PLUGIN: listed})
-    assert scores(found, PLUGIN)["bare"] == 0
+    verdicts = judged(snapshot, pod("p", "web"), {PLUGIN: listed})
+    assert scores(verdicts, PLUGIN)["bare"] == 0
 
 
 def test_listed_defaults_forbid_too() -> None:
@@ -232,8 +232,8 @@ def test_listed_defaults_forbid_too() -> None:
     listed = PodTopologySpreadArgs(
         defaulting_type=DefaultingType.LIST, default_constraints=(rule(selector=None),)
     )
-    found = judged(snapshot, pod("p", "web"), {PLUGIN: listed})
-    assert by_name(found) == {"a1": SKEWED, "a2": SKEWED}
+    verdicts = judged(snapshot, pod("p", "web"), {PLUGIN: listed})
+    assert by_name(verdicts) == {"a1": SKEWED, "a2": SKEWED}
     none = PodTopologySpreadArgs(defaulting_type=DefaultingType.LIST)
     assert PLUGIN in judged(snapshot, pod("p", "web"), {PLUGIN: none}).skipped_scores
 
@@ -272,5 +272,5 @@ def test_a_selector_without_an_equality_is_counted_as_well() -> None:
     snapshot = two_zones()
     labelled = LabelSelector(requirements=(requirement("app", "Exists"),))
     placed(snapshot, pod("w", "db"), "a1")
-    found = judged(snapshot, pod("p", "web", spread=(rule(selector=labelled),)))
-    assert found.feasible == ("b1", "b2")
+    verdicts = judged(snapshot, pod("p", "web", spread=(rule(selector=labelled),)))
+    assert verdicts.feasible == ("b1", "b2")

@@ -375,10 +375,10 @@ def test_a_limited_search_begins_at_its_offset_and_stops_when_it_has_enough() ->
         nodes=[f"n{n}" for n in range(5)],
     )  # fmt: skip
     limited = DefaultPreemption(rules=V1_34, sampling=CandidateSampling(percentage=50, absolute=1))
-    found = limited.evaluate(
+    evaluation = limited.evaluate(
         where.pod, where, tie_break=lambda nodes: nodes[3 % len(nodes)], now_ns=NOW_NS
     )
-    assert [candidate.candidate.node for candidate in found.candidates] == ["n3", "n4"]
+    assert [candidate.candidate.node for candidate in evaluation.candidates] == ["n3", "n4"]
 
 
 def test_a_limited_search_continues_until_one_candidate_violates_no_budget() -> None:
@@ -390,8 +390,8 @@ def test_a_limited_search_continues_until_one_candidate_violates_no_budget() -> 
     )  # fmt: skip
     where.all_budgets = [make_budget().match_labels(app="a").allowed(0).obj()]
     limited = DefaultPreemption(rules=V1_34, sampling=CandidateSampling(percentage=0, absolute=2))
-    found = limited.evaluate(where.pod, where, tie_break=first, now_ns=NOW_NS)
-    assert [candidate.candidate.node for candidate in found.candidates] == ["n3", "n0", "n1"]
+    evaluation = limited.evaluate(where.pod, where, tie_break=first, now_ns=NOW_NS)
+    assert [candidate.candidate.node for candidate in evaluation.candidates] == ["n3", "n0", "n1"]
 
 
 def test_extenders_narrow_the_candidates() -> None:

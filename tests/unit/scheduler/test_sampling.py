@@ -178,8 +178,8 @@ def test_a_retracted_attempt_starts_at_the_same_node_again() -> None:
 def test_an_evaluation_shows_what_extenders_refuse_beyond_the_sample() -> None:
     """Its host is one of the first 100 that fit; its verdicts are about all nodes."""
     scheduler = scheduler_of(250, sampling=40, extenders=(EvenOnly(),))
-    found = scheduler.evaluate(make_pod("p").req(cpu="2").obj(), 1, 0)
-    assert 2 <= int(found.host[1:]) <= 100
-    assert len(found.verdicts.feasible) == 124
-    assert found.verdicts.refusals["n249"].reasons == ("odd",)
+    evaluation = scheduler.evaluate(make_pod("p").req(cpu="2").obj(), 1, 0)
+    assert 2 <= int(evaluation.host[1:]) <= 100
+    assert len(evaluation.verdicts.feasible) == 124
+    assert evaluation.verdicts.refusals["n249"].reasons == ("odd",)
     assert scheduler.choice_mark() == 0

@@ -379,6 +379,6 @@ def test_in_v1_16_all_feasible_nodes_are_equal_and_taken_in_turn() -> None:
         assert (verdict.total, verdict.tied) == (1, 2)
         taken.append(verdict.node_name)
     assert taken == ["small", "large", "small", "large"]
-    found = scheduler.evaluate(make_pod("q").req(cpu="1").obj(), 1, 0)
-    assert found.verdicts.totals == {"large": 0, "small": 0}
-    assert found.weights == {}
+    evaluation = scheduler.evaluate(make_pod("q").req(cpu="1").obj(), 1, 0)
+    assert evaluation.verdicts.totals == {"large": 0, "small": 0}
+    assert evaluation.weights == {}

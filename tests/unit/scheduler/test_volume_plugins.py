@@ -167,8 +167,8 @@ def test_a_claim_for_one_pod_that_is_used_anywhere_refuses_every_node() -> None:
     pod = pod_with(ClaimSource(claim_name="c"))
     snapshot = snapshot_of(nodes, [solo, PersistentVolume(name="pv")], [holder])
     plugin = VolumeRestrictions()
-    found = evaluate(Framework(snapshot), pod)
-    assert {status.plugin for status in found.refusals.values()} == {"VolumeRestrictions"}
+    verdicts = evaluate(Framework(snapshot), pod)
+    assert {status.plugin for status in verdicts.refusals.values()} == {"VolumeRestrictions"}
     data = plugin.pre_filter(pod, snapshot).data
     views = {name: NodeView.of(snapshot, snapshot.row(name) or 0) for name in ("a", "b")}
     views["a"].remove(holder)
@@ -260,11 +260,11 @@ def test_a_claim_that_cannot_be_used_refuses_the_pod(
     source: object, objects: list[CatalogObject], plugin: str, text: str
 ) -> None:
     """In PreFilter, by the first plugin that looks."""
-    found = judged(pod_with(source), *objects)
-    status = found.refusals["n"]
+    verdicts = judged(pod_with(source), *objects)
+    status = verdicts.refusals["n"]
     assert (status.plugin, status.message) == (plugin, text)
     assert status.code is Code.UNSCHEDULABLE_AND_UNRESOLVABLE
-    assert found.pre_filtered == {"n"}
+    assert verdicts.pre_filtered == {"n"}
 
 
 def test_an_ephemeral_volume_uses_the_claim_that_the_pod_controls() -> None:
@@ -279,10 +279,12 @@ def test_a_bound_volume_is_reached_by_some_nodes() -> None:
     """Its node affinity sees labels, and never a name."""
     nodes = [make_node(name).label("disk", name).obj() for name in "ab"]
     volume = PersistentVolume(name="pv", node_affinity=on("disk", "a"))
-    found = judged(pod_with(ClaimSource(claim_name="c")), claim(volume="pv"), volume, nodes=nodes)
-    assert found.feasible == ("a",)
+    verdicts = judged(
+        pod_with(ClaimSource(claim_name="c")), claim(volume="pv"), volume, nodes=nodes
+    )
+    assert verdicts.feasible == ("a",)
     text = "node(s) didn't match PersistentVolume's node affinity"
-    assert found.refusals["b"].reasons == (text,)
+    assert verdicts.refusals["b"].reasons == (text,)
 
 
 def test_without_the_zone_plugin_a_volume_that_has_gone_refuses_node_after_node() -> None:
@@ -292,13 +294,13 @@ def test_without_the_zone_plugin_a_volume_that_has_gone_refuses_node_after_node(
         ExtensionPoint.FILTER: PluginSet(),
     }
     at[ExtensionPoint.FILTER] = PluginSet(disabled=("VolumeZone",))
-    found = judged(
+    verdicts = judged(
         pod_with(ClaimSource(claim_name="c")),
         claim(volume="pv"),
         profile=replace(DEFAULT_PROFILE, at=at),
     )
     text = "node(s) unavailable due to one or more pvc(s) bound to non-existent pv(s)"
-    assert found.refusals["n"].reasons == (text,)
+    assert verdicts.refusals["n"].reasons == (text,)
 
 
 def available(name: str, size: int, **fields: object) -> PersistentVolume:
@@ -384,8 +386,8 @@ def test_a_claim_whose_node_was_chosen_fits_there_alone() -> None:
         storage_class_name="wait", annotations={"volume.kubernetes.io/selected-node": "b"}
     )
     nodes = [make_node(name).obj() for name in "ab"]
-    found = judged(pod_with(ClaimSource(claim_name="c")), chosen, WAIT, nodes=nodes)
-    assert found.feasible == ("b",)
+    verdicts = judged(pod_with(ClaimSource(claim_name="c")), chosen, WAIT, nodes=nodes)
+    assert verdicts.feasible == ("b",)
 
 
 @pytest.mark.parametrize(
@@ -560,9 +562,9 @@ def test_a_bound_gce_disk_counts_unless_its_zones_name_no_single_region(
     volume = bound_disk(GcePersistentDisk(pd_name="d"), labels)
     node = make_node("n").obj()
     pod = pod_with(ClaimSource(claim_name="c"))
-    found = judged(pod, claim(volume="pv"), volume, csi_node(0, GCE), nodes=[node])
-    assert (not found.feasible) is counts
-    assert found.error == ""
+    verdicts = judged(pod, claim(volume="pv"), volume, csi_node(0, GCE), nodes=[node])
+    assert (not verdicts.feasible) is counts
+    assert verdicts.error == ""
 
 
 @pytest.mark.parametrize(
@@ -605,8 +607,8 @@ def test_a_volume_that_cannot_be_translated_where_it_was_migrated_ends_the_cycle
     moved = csi_node(9, GCE, "kubernetes.io/gce-pd")
     objects: list[CatalogObject] = [claim(volume="pv"), claim("f", volume="far"), odd, far, moved]
     pod = pod_with(ClaimSource(claim_name="c"))
-    found = judged(pod, *objects)
-    assert found.error == (
+    verdicts = judged(pod, *objects)
+    assert verdicts.error == (
         'running "VolumeBinding" filter plugin: could not translate pv: failed to get region from '
         "zones: zone in unexpected format, expected: {locale}-{region}-{zone}, got: za"
     )
@@ -694,10 +696,10 @@ def test_a_zone_of_the_volume_must_be_the_nodes(
     for key, value in node.items():
         made.label(key, value)
     volume = PersistentVolume(name="pv", labels=labels)
-    found = judged(
+    verdicts = judged(
         pod_with(ClaimSource(claim_name="c")), claim(volume="pv"), volume, nodes=[made.obj()]
     )
-    assert (found.feasible == ("n",)) is fits
+    assert (verdicts.feasible == ("n",)) is fits
 
 
 def test_a_migrated_volume_is_looked_for_by_the_drivers_own_label() -> None:

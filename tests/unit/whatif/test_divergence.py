@@ -47,18 +47,18 @@ def test_runs_diverge_at_another_node_another_pod_and_another_time(tmp_path: Pat
     for number, other in enumerate(
         (bound("y", "n2", at_ns=7), bound("z", "n1", at_ns=7), bound("y", "n1", at_ns=8))
     ):
-        found = first_divergence(a, run(tmp_path / str(number), bound("x", "n1"), other))
-        assert found is not None
-        assert found.same == 1
-        assert found.b is not None
-        assert sentence_of(found.b) == sentence_of(other)
+        divergence = first_divergence(a, run(tmp_path / str(number), bound("x", "n1"), other))
+        assert divergence is not None
+        assert divergence.same == 1
+        assert divergence.b is not None
+        assert sentence_of(divergence.b) == sentence_of(other)
 
 
 def test_a_run_that_ends_early_diverges_at_the_next_decision_of_the_other(tmp_path: Path) -> None:
     """In a sentence that names the pod."""
     a = run(tmp_path / "a", bound("x", "n1"))
-    found = first_divergence(a, run(tmp_path / "b", bound("x", "n1"), bound("y", "n1")))
-    assert found is not None
-    assert found.a is None
-    assert found.b is not None
-    assert sentence_of(found.b) == "bound prod/y to n1"
+    divergence = first_divergence(a, run(tmp_path / "b", bound("x", "n1"), bound("y", "n1")))
+    assert divergence is not None
+    assert divergence.a is None
+    assert divergence.b is not None
+    assert sentence_of(divergence.b) == "bound prod/y to n1"

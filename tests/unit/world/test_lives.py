@@ -30,10 +30,10 @@ def evict(world: World, pod: PodRecord, now_ns: int, grace_s: int | None) -> int
 
 def ready(pod: PodRecord) -> tuple[str, str]:
     """Return status and reason of a pod's condition Ready."""
-    found = next(
+    ready = next(
         condition for condition in pod.message.status.conditions if condition.type == "Ready"
     )
-    return found.status, found.reason
+    return ready.status, ready.reason
 
 
 def test_a_pod_runs_once_its_kubelet_has_seen_it_and_ends_after_its_service_time() -> None:
