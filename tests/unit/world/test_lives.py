@@ -30,10 +30,8 @@ def evict(world: World, pod: PodRecord, now_ns: int, grace_s: int | None) -> int
 
 def ready(pod: PodRecord) -> tuple[str, str]:
     """Return status and reason of a pod's condition Ready."""
-    ready = next(
-        condition for condition in pod.message.status.conditions if condition.type == "Ready"
-    )
-    return ready.status, ready.reason
+    condition = next(listed for listed in pod.message.status.conditions if listed.type == "Ready")
+    return condition.status, condition.reason
 
 
 def test_a_pod_runs_once_its_kubelet_has_seen_it_and_ends_after_its_service_time() -> None:
