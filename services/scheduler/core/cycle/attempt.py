@@ -62,7 +62,7 @@ from services.kube.pod import Pod
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN, Extenders, SentNodes
 from services.scheduler.core.cycle.host_choice import HostChoice
 from services.scheduler.core.decisions import Binding, Decision, Failed, HeldAtPermit, Skipped
-from services.scheduler.core.queueing.mirror import PendingPods, QueueMirror, QueueTraits
+from services.scheduler.core.queueing.mirror import QueueMirror
 from services.scheduler.core.queueing.steps import (
     ERROR,
     AddUnschedulable,
@@ -84,13 +84,15 @@ class Recorder:
     """Records a cycle's phases, and the verdicts that it read, beside its result.
 
     phases_ns: the time that each phase took by `stopwatch`, which returns ns of any clock; empty
-    without one, and where an equivalent pod's refusal is repeated. PreFilter is a phase of the
-    first attempt of an equivalence class, and of attempts of a class that it refuses. It runs in
-    the first attempt, for the plugins of which no cached class holds a column with the pod's key;
-    PreScore likewise, as a part of Score. Filter and Score update the columns of the class.
-    wants_all: the cycle goes on to all nodes where
-    upstream's returns before it has seen them. verdicts, sent: the results of the filters, and of
-    extenders if they were called; None where the cycle ended before.
+    without one. PreFilter is a phase of the first attempt of an equivalence class, and of attempts
+    of a class that it refuses. It runs in the first attempt, for the plugins of which no cached
+    class holds a column with the pod's key; PreScore likewise, as a part of Score. Filter and Score
+    update the columns of the class; they are no phases where an equivalent pod's refusal is
+    repeated.
+
+    wants_all: the cycle goes on to all nodes where upstream's returns before it has seen them.
+    verdicts, sent: the results of the filters, and of extenders if they were called; None where the
+    cycle ended before.
     """
 
     __slots__ = ("_last_ns", "_stopwatch", "phases_ns", "sent", "verdicts", "wants_all")
@@ -167,12 +169,10 @@ class Attempts:
         self,
         snapshot: Snapshot,
         mirror: QueueMirror,
-        pending: PendingPods,
         batch_dry_run: BatchDryRun,
         *,
         cycles: Mapping[str, ProfileCycles],
         choice: HostChoice,
-        queue: QueueTraits,
         seed: int,
         repeats_refusals: bool,
         stopwatch: Callable[[], int] | None,
@@ -182,11 +182,9 @@ class Attempts:
         self._snapshot = snapshot
         self._waiting = waiting
         self._mirror = mirror
-        self._pending = pending
         self._batch_dry_run = batch_dry_run
         self._cycles = cycles
         self._choice = choice
-        self._queue = queue
         self._seed = seed
         self._stopwatch = stopwatch
         self._repeats_refusals = repeats_refusals
@@ -324,11 +322,10 @@ class Attempts:
         if isinstance(verdict, Unschedulable):
             by_pods = framework.any_reads_beyond_nodes(verdict.plugins)
             if verdict.plugins or verdict.pending_plugins:
-                reads = self._queue.registers_events
+                reads = self._mirror.traits.registers_events
                 selector = framework.selector_for_hints(pod, verdict.plugins) if reads else None
                 why = WhyFailed(verdict.plugins, verdict.pending_plugins, False, selector)
-        self._mirror.requeued(pod)
-        self._pending.mark_movable(pod.uid, by_pods=by_pods)
+        self._mirror.requeued(pod, by_pods=by_pods)
         return why
 
     def go_on(

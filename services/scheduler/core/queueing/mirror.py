@@ -99,8 +99,9 @@ class QueueMirror:
     def __init__(
         self, nominations: Nominations, traits: QueueTraits, gate_of: Callable[[Pod], str]
     ) -> None:
+        self.traits = traits
+        self.pending = PendingPods()
         self._nominations = nominations
-        self._traits = traits
         self._gate_of = gate_of
         self._held: set[str] = set()
 
@@ -128,15 +129,19 @@ class QueueMirror:
         """Hold pods that another mirror held."""
         self._held.update(uids)
 
-    def requeued(self, pod: Pod) -> None:
-        """Follow AddUnschedulable: before v1.34 only the status' nomination is kept."""
-        if self._traits.renominates_from_status:
+    def requeued(self, pod: Pod, *, by_pods: bool) -> None:
+        """Follow AddUnschedulable: before v1.34 only the status' nomination is kept.
+
+        An event may move the pod from now on, and with `by_pods` events of pods may.
+        """
+        if self.traits.renominates_from_status:
             self._put(pod, pod.nominated_node_name)
+        self.pending.mark_movable(pod.uid, by_pods=by_pods)
 
     def gate_changed(self, pod: Pod) -> list[QueueStep]:
         """Follow a change of the plugins that gate a pod which has not changed itself."""
         gate = self._gate_of(pod)
-        if self._traits.has_gates:
+        if self.traits.has_gates:
             return [SetGates(pod=pod, gates=(gate,) if gate else ())]
         if gate or pod.uid not in self._held:
             return []
@@ -150,7 +155,7 @@ class QueueMirror:
         itself is not moved by it. v1.34 only; older versions have no such move.
         Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, assume, handleBindingCycleError.
         """
-        if not self._traits.moves_after_failed_binding:
+        if not self.traits.moves_after_failed_binding:
             return ()
         assumed = replace(pod, node_name=node_name)
         event = EventLabel.ASSIGNED_POD_DELETE
@@ -158,7 +163,7 @@ class QueueMirror:
 
     def _add(self, pod: Pod) -> list[QueueStep]:
         gate = self._gate_of(pod)
-        if gate and not self._traits.has_gates:
+        if gate and not self.traits.has_gates:
             self._held.add(pod.uid)
             return []
         if pod.nominated_node_name:
@@ -175,7 +180,7 @@ class QueueMirror:
             return self._add(new)
         named = old.nominated_node_name or new.nominated_node_name
         self._put(new, new.nominated_node_name if named else self._nominations.node_of(new.uid))
-        gate = self._gate_of(new) if self._traits.has_gates else ""
+        gate = self._gate_of(new) if self.traits.has_gates else ""
         return [replace(operation, gates=(gate,)) if gate else operation]
 
     def _delete(self, operation: QueueDelete, pod: Pod) -> list[QueueStep]:

@@ -36,7 +36,7 @@ from services.scheduler.core.cycle.extenders import Extenders
 from services.scheduler.core.decisions import Binding, Decision, HeldAtPermit, MayWait, Stage
 from services.scheduler.core.queueing import events
 from services.scheduler.core.queueing.changes import on_object
-from services.scheduler.core.queueing.mirror import PendingPods, QueueMirror
+from services.scheduler.core.queueing.mirror import QueueMirror
 from services.scheduler.core.queueing.steps import (
     Activate,
     AddUnschedulable,
@@ -80,15 +80,13 @@ class Scheduler:
         )
         self.pods: dict[str, Pod] = {}
         self._mirror = QueueMirror(self.snapshot.nominations, options.queue, self._gate_of)
-        self._pending = PendingPods()
+        self._pending = self._mirror.pending
         self._attempts = Attempts(
             self.snapshot,
             self._mirror,
-            self._pending,
             BatchDryRun(self.snapshot, options.rules.preemption),
             cycles=self._cycles,
             choice=self._choice,
-            queue=options.queue,
             seed=options.seed,
             repeats_refusals=options.sampling is None and not options.extenders,
             stopwatch=stopwatch,
@@ -522,8 +520,7 @@ class Scheduler:
         steps: list[QueueStep] = [Done(pop)]
         latest = self.pods.get(pod.uid)
         if latest is not None and self._waits(latest):
-            self._mirror.requeued(latest)
-            self._pending.mark_movable(pod.uid, by_pods=True)
+            self._mirror.requeued(latest, by_pods=True)
             steps = [AddUnschedulable(pop, self._latest_cycle)]
         # Its room is free again also where the pod was deleted while it was being bound.
         return [*steps, *self._mirror.after_failed_binding(pod, decision.verdict.node_name)]
