@@ -5,9 +5,10 @@ recording is declared complete up to a time only by a proof. A list requested at
 resourceVersion that covers all changes before T. Nothing before T is missing once the watch has
 reached that version, or if the list equals the recorded objects while the watch is open and not
 within a line. (If an object was created and deleted while an open watch stayed silent, no list
-shows it, but a later event or bookmark of the watch would.) Proofs are requested at least every
-PROOF_S, and at the end of the recording. If the last proof fails, the resource is listed, which
-closes the gap; if that fails, too, the end of the resource is missing.
+shows it, but a later event of the watch would. Such an event withdraws the proof until the watch
+reaches its version: the object's other changes may still be missing.) Proofs are requested at least
+every PROOF_S, and at the end of the recording. If the last proof fails, the resource is listed,
+which closes the gap; if that fails, too, the end of the resource is missing.
 
 Source: kubernetes v1.34 client-go tools/cache/reflector.go (ListAndWatch and its watch's timeout)
 and tools/pager/pager.go (pages, and what follows when a continue token expires); that a list
@@ -150,6 +151,10 @@ class Watcher:
     _watch_answer: Answer | None = None
     _gap: dict[str, Any] | None = None
     _proofs: deque[_Proof] = field(default_factory=lambda: deque(maxlen=_PROOFS_MAX))
+    _reached: tuple[int, str] = (0, "")
+    """Time and version of the latest claim whose version the watch has reached, or a list had."""
+    _equal: _Proof | None = None
+    """The proof of a later claim, made because its list equalled the store."""
 
     def __post_init__(self) -> None:
         self._store = ResourceStore(self.resource, self.api.bounds.list_bytes)
@@ -331,6 +336,7 @@ class Watcher:
         self._gap = None
         self._proofs.clear()
         self._claim(asked_ns, version, {LIST_END: "true"} if is_first else {})
+        self._equal, self._reached = None, (self.status.complete_until_ns, version)
         if is_first:
             self.status.is_listed, self.status.listed = True, store.objects
 
@@ -380,13 +386,30 @@ class Watcher:
         reached = _number(self._store.version)
         for proof in reversed(self._proofs):
             number = _number(proof.version)
-            if (reached is not None and number is not None and number <= reached) or (
-                compares and self._is_equal(proof)
-            ):
+            is_reached = reached is not None and number is not None and number <= reached
+            if is_reached or (compares and self._is_equal(proof)):
                 self._claim(proof.asked_ns, proof.version)
+                self._equal = None if is_reached else proof
+                if is_reached:
+                    self._reached = (self.status.complete_until_ns, proof.version)
                 while self._proofs.popleft() is not proof:
                     pass
                 return
+
+    def _withdraw(self) -> None:
+        """Claim no more than was reached if an event is older than the list that was equal."""
+        if self._equal is None:
+            return
+        number, version = _number(self._equal.version), _number(self._store.version)
+        if number is None or version is None or version > number:
+            return
+        # Reaching the version will prove it again; of more proofs than that, the latest count.
+        if len(self._proofs) < _PROOFS_MAX:
+            self._proofs.appendleft(self._equal)
+        self._equal = None
+        self.status.complete_until_ns, of_version = self._reached
+        claim = {COMPLETE_UNTIL: rfc3339.text(self.status.complete_until_ns, 6)}
+        self._write([self._store.bookmark(of_version, claim)])
 
     def _is_equal(self, proof: _Proof) -> bool:
         answer = self._watch_answer
@@ -503,6 +526,7 @@ class Watcher:
                 if new is not None:
                     self.status.events += 1
                     self._write([new])
+                    self._withdraw()
             if self._proofs:
                 self._settle(compares=False)
 

@@ -322,6 +322,29 @@ def test_what_a_silent_watch_has_not_delivered_is_late_and_has_its_bounds(tmp_pa
     assert {time_ns(line["since"]) for line in late} == {gap.since_ns}
 
 
+LATE = [("write", 1), ("deliver", 1), ("prove", 0), ("write", 2), ("delete", 2), ("prove", 0)]
+"""An object that comes and goes while the watch is silent; a list without it is a proof."""
+
+
+@pytest.mark.parametrize("how", ["answers", "fails", "is refused"])
+def test_a_late_event_withdraws_the_proof_of_a_list_that_lacked_its_object(
+    tmp_path: Path, how: str
+) -> None:
+    """The object's creation arrives, and its deletion does not."""
+    recorded = ended(tmp_path, *LATE, ("deliver", 1), how=how)
+    claimed, deleted_ns = claims(recorded), recorded.server.log[2][0]
+    if how == "answers":
+        assert [gap.since_ns < deleted_ns for gap in claimed.gaps] == [True]
+    else:
+        assert claimed.complete_until_ns < deleted_ns
+
+
+def test_a_proof_that_was_withdrawn_holds_again_when_the_watch_reaches_it(tmp_path: Path) -> None:
+    """So a watch that is slow costs a recording nothing."""
+    recorded = ended(tmp_path, *LATE, ("deliver", 2), how="fails")
+    assert claims(recorded).complete_until_ns > recorded.server.log[2][0]
+
+
 def test_a_close_that_is_late_claims_nothing_after_the_end_is_noted_as_missing(
     tmp_path: Path,
 ) -> None:
