@@ -90,6 +90,8 @@ class Checkpointer:
             return False
         if ("retries", RETRIES_SKIPPED) in replay.journal.notes:
             return False
+        if self.is_due:
+            return True  # The state is saved anyway; keeping it is writing it once more.
         passed_ns = process_time_ns() - self._began_cpu_ns
         return self._keeping_ns + self._expected_ns(replay) <= KEPT_SHARE * passed_ns
 
@@ -132,9 +134,11 @@ class Checkpointer:
             files=self._run.recorded_files(),
         )
         if is_kept:
+            made_cpu_ns = process_time_ns()
             self._kept.save(at_ns, rounds, point.encoded(), replay.source.first_ns)
-            self._kept_last = (process_time_ns() - began_cpu_ns, _objects(replay))
-            self._keeping_ns += self._kept_last[0]
+            ended_cpu_ns = process_time_ns()
+            self._kept_last = (ended_cpu_ns - began_cpu_ns, _objects(replay))
+            self._keeping_ns += ended_cpu_ns - (made_cpu_ns if is_point else began_cpu_ns)
         if is_point:
             # With the state that was kept just now among its files.
             self.point = point.taken(files=self._run.recorded_files())
