@@ -40,6 +40,7 @@ _FORMS = (
     "job.[NAMESPACE/]NAME.FIELD",
     "resourceslice.NAME.FIELD",
     "deviceclass.NAME.FIELD",
+    "pods(SELECTOR).requests*",
     *(f"{name}.KEY" for name in KUBELET_MAPPINGS),
     *KUBELET_FIELDS,
     *SCHEDULER_FIELDS,
@@ -62,6 +63,7 @@ class OverrideTarget(Enum):
     JOB = "job"
     RESOURCE_SLICE = "resourceslice"
     DEVICE_CLASS = "deviceclass"
+    PODS = "pods"
     KUBELET = "KubeletConfiguration"
     SCHEDULER = "KubeSchedulerConfiguration"
     NODE_GROUP = "nodeGroup"
@@ -78,9 +80,16 @@ WORKLOADS = (
 
 DEVICES = (OverrideTarget.RESOURCE_SLICE, OverrideTarget.DEVICE_CLASS)
 
-TIMED = frozenset({OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, *WORKLOADS, *DEVICES})
+TIMED = frozenset(
+    {
+        *(OverrideTarget.PRIORITY_CLASS, OverrideTarget.BUDGET, OverrideTarget.PODS),
+        *(*WORKLOADS, *DEVICES),
+    }
+)
 """Targets that can be set at a later time (`at=`): objects of the trace."""
 _AT = ",at="
+_OF_PODS = re.compile(r"pods\((?P<selector>.*)\)\.(?P<field>[^()=]+)=(?P<value>.+)")
+"""A label selector may have "=", unlike the keys of other assignments."""
 _OBJECTS = {
     target.value: target
     for target in (
@@ -100,8 +109,8 @@ class Assignment:
     """One `--set`, whose argument is `text`.
 
     name: the name of a PriorityClass ("batch"), budget or workload ("web" or "prod/web"), plugin,
-    device class, node group or autoscaler flag, a pattern of names of slices, or a key in a mapping
-    ("memory.available"); "" for a top-level field of a configuration.
+    device class, node group or autoscaler flag, a selector of pods, a pattern of names of slices,
+    or a key in a mapping ("memory.available"); "" for a top-level field of a configuration.
     field: the field, such as "value", "minAvailable" or "evictionHard". at_ns: when the assignment
     takes effect, since the start of the trace.
     """
@@ -159,10 +168,17 @@ class Assignment:
 def parse_assignment(text: str) -> Assignment:
     """Return the assignment of "KEY=VALUE[,at=TIME]". Raises OverrideError for an unknown key."""
     assigned, at, time = text.rpartition(_AT)
-    key, equals, value = (assigned if at else text).partition("=")
-    if not equals or not key or not value:
-        raise OverrideError(f"--set {text}: write KEY=VALUE, such as priorityClass.batch.value=50")
-    target, name, field = _target(text, key)
+    assigned = assigned if at else text
+    of_pods = _OF_PODS.fullmatch(assigned)
+    if of_pods is not None:
+        target, name, field = OverrideTarget.PODS, of_pods["selector"], of_pods["field"]
+        value = of_pods["value"]
+    else:
+        key, equals, value = assigned.partition("=")
+        if not equals or not key or not value:
+            problem = "write KEY=VALUE, such as priorityClass.batch.value=50"
+            raise OverrideError(f"--set {text}: {problem}")
+        target, name, field = _target(text, key)
     made = Assignment(text=text, target=target, name=name, field=field, value=value)
     if not at:
         return made

@@ -19,6 +19,7 @@ from replay.overrides.devices import DeviceChanges, change_devices
 from replay.overrides.inventory import TraceInventory
 from replay.overrides.nodes import NodePlan, change_nodes
 from replay.overrides.priority_classes import ClassChange, change_classes
+from replay.overrides.requests import RequestFactor, change_requests
 from replay.overrides.timed import renumbered
 from replay.overrides.workloads import WorkloadChange, change_workloads
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
@@ -31,14 +32,19 @@ _END = "the objects that exist have been changed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceChanges:
-    """Changes by name, in the order in which they are applied."""
+    """Changes by name, in the order in which they are applied.
+
+    templates: copies of templates for multiplied requests have numbers above it.
+    """
 
     workloads: Mapping[tuple[str, str], WorkloadChange] = field(default_factory=dict)
     classes: Mapping[str, ClassChange] = field(default_factory=dict)
     budgets: BudgetChanges = field(default_factory=BudgetChanges)
     devices: DeviceChanges = field(default_factory=DeviceChanges)
+    requests: tuple[RequestFactor, ...] = ()
     nodes: NodePlan = field(default_factory=NodePlan)
     inventory: TraceInventory = field(default_factory=TraceInventory)
+    templates: int = 0
 
     def of(self, records: Records) -> Records:
         """Return the changed records; each change reads the result of the previous one."""
@@ -50,6 +56,8 @@ class TraceChanges:
             records = change_budgets(records, self.budgets)
         if self.devices:
             records = change_devices(records, self.devices)
+        if self.requests:
+            records = change_requests(records, self.requests, self.templates)
         return change_nodes(records, self.nodes) if self.nodes else records
 
 

@@ -51,6 +51,7 @@ from replay.overrides.nodes import (
     scale_plan,
 )
 from replay.overrides.priority_classes import ClassChange, class_changes
+from replay.overrides.requests import request_factors
 from replay.overrides.timed import after_header, at_times
 from replay.overrides.usage import (
     has_usage,
@@ -65,6 +66,8 @@ from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1 import trace_pb2
 
 Records = Iterator[trace_pb2.Record]
+_COPIES_MAX = 1 << 20
+"""Numbers of templates for copies that one moment's overrides make."""
 _NO_OTHER_USAGE = trace_pb2.ImportIssue(
     kind="usage",
     message="the trace has no usage: pods that --usage does not select use nothing and are evicted "
@@ -310,11 +313,18 @@ class Overrides:
             self._effective(of(*DEVICES), lambda chosen: device_changes(chosen, inventory)),
             inventory,
         )
+        requests = request_factors(
+            self._effective(of(OverrideTarget.PODS), lambda chosen: request_factors(chosen, read)),
+            read,
+        )
+        number = [0, *self._times].index(at_ns) + 1
         return TraceChanges(
             workloads=workloads,
             classes=classes,
             budgets=budgets,
             devices=devices,
+            requests=requests,
+            templates=inventory.templates + number * _COPIES_MAX,
             nodes=self._node_plan(at_ns, inventory, read),
             inventory=inventory,
         )
