@@ -22,12 +22,13 @@ from dataclasses import dataclass, field, replace
 
 from replay.autoscaling.errors import GroupsError
 from replay.autoscaling.file import AutoscalerFile, GroupFile, NodesFile
-from replay.trace.validate import claims_devices
+from replay.trace.validate import claims_devices, pod_template
 from replay.world.api.node_health import ready_status
-from reprieve.kube.v1beta1 import node_pb2, pod_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE
 from services.kube.time import MINUTE_NS, SECOND_NS, format_duration
+from services.kube.workloads import WORKLOAD_KINDS
 from services.rpc.kube import json_codec
 
 POOL_LABELS = (
@@ -88,8 +89,8 @@ class _NewNode:
 class ObservedNodes:
     """The nodes of a trace, as `add` has seen them.
 
-    nodes: the first version of each. claiming: namespace/name of a pod that claims devices, "" if
-    none does. as_groups: whether Karpenter's pools count as groups.
+    nodes: the first version of each. claiming: kind and name of what has pods that claim devices,
+    "" if nothing does. as_groups: whether Karpenter's pools count as groups.
     """
 
     as_groups: bool = False
@@ -115,20 +116,25 @@ class ObservedNodes:
                 if message.HasField("node"):
                     self._put(record.time_ns, message.node)
                 elif message.HasField("pod"):
-                    self._claims(message.pod)
+                    self._claims("pod", message.pod.metadata, message.pod.spec)
+                elif (template := pod_template(message)) is not None:
+                    case = message.WhichOneof("object") or ""
+                    meta = getattr(message, case).metadata
+                    self._claims(WORKLOAD_KINDS[case], meta, template.spec)
             case "delete" if record.delete.object.kind == "Node":
                 self._remove(record.delete.object.name)
             case "template":
-                self._claims(record.template.pod)
+                self._claims("pod", record.template.pod.metadata, record.template.pod.spec)
             case "pod_create":
-                self._claims(record.pod_create.pod)
+                pod = record.pod_create.pod
+                self._claims("pod", pod.metadata, pod.spec)
             case "observed":
                 self._observe(record.time_ns, record.observed)
 
-    def _claims(self, pod: pod_pb2.Pod) -> None:
-        if not self.claiming and claims_devices(pod.spec):
-            meta = pod.metadata
-            self.claiming = f"{meta.namespace or 'default'}/{meta.name or meta.generate_name}"
+    def _claims(self, kind: str, meta: meta_pb2.ObjectMeta, spec: pod_pb2.PodSpec) -> None:
+        if not self.claiming and claims_devices(spec):
+            name = f"{meta.namespace or 'default'}/{meta.name or meta.generate_name}"
+            self.claiming = f"{kind} {name}"
 
     def _observe(self, now_ns: int, observed: trace_pb2.Observed) -> None:
         """Follow the waiting pods, and the new nodes that they were bound to."""

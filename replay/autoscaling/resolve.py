@@ -12,8 +12,8 @@ from reprieve.trace.v1beta1 import trace_pb2
 INFER = "infer"
 """The value of --autoscaler for the groups that the trace shows."""
 _CLAIMS = (
-    "pod {} claims devices, which are not simulated: a scale-up would be decided without them; "
-    "leave --autoscaler out, or the pod"
+    "{} claims devices, which --autoscaler does not simulate: a scale-up would be decided without "
+    "them; leave --autoscaler out, or these pods"
 )
 
 

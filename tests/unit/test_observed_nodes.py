@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replay.autoscaling.observed import ObservedNodes
-from reprieve.kube.v1beta1 import meta_pb2, node_pb2
+from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.time import SECOND_NS
 
@@ -65,3 +65,17 @@ def test_nodes_that_no_pod_waited_for_show_no_delay() -> None:
     assert delays(node(20, "n"), refused(30, "p"), bound(40, "p", "n")) is None
     assert delays(node(20, "n"), bound(40, "p", "n")) is None
     assert delays(refused(10, "p"), node(2000, "n"), bound(2001, "p", "n")) is None
+
+
+def test_what_claims_devices_is_named() -> None:
+    """Bare pods, and controllers that make such pods; a Deployment without claims is not."""
+    plain, claiming = object_pb2.KubernetesObject(), object_pb2.KubernetesObject()
+    for made, name in ((plain, "web"), (claiming, "train")):
+        made.deployment.metadata.name, made.deployment.metadata.namespace = name, "ml"
+        made.deployment.spec.template.spec.containers.add(name="c")
+    claiming.deployment.spec.template.spec.resource_claims.add(name="gpu")
+    nodes = ObservedNodes()
+    nodes.add(trace_pb2.Record(create=plain))
+    assert not nodes.claiming
+    nodes.add(trace_pb2.Record(create=claiming))
+    assert nodes.claiming == "Deployment ml/train"
