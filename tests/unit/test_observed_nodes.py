@@ -74,8 +74,10 @@ def test_what_claims_devices_is_named() -> None:
         made.deployment.metadata.name, made.deployment.metadata.namespace = name, "ml"
         made.deployment.spec.template.spec.containers.add(name="c")
     claiming.deployment.spec.template.spec.resource_claims.add(name="gpu")
-    nodes = ObservedNodes()
-    nodes.add(trace_pb2.Record(create=plain))
-    assert not nodes.claiming
-    nodes.add(trace_pb2.Record(create=claiming))
-    assert nodes.claiming == "Deployment ml/train"
+    named = []
+    for records in ([plain], [plain, claiming]):
+        nodes = ObservedNodes()
+        for made in records:
+            nodes.add(trace_pb2.Record(create=made))
+        named.append(nodes.claiming)
+    assert named == ["", "Deployment ml/train"]

@@ -8,6 +8,7 @@ import orjson
 
 from replay.importers.registry import open_trace, recognise
 from reprieve.trace.v1beta1.trace_pb2 import Record
+from tests import device_objects as k8s
 from tests.unit.importers.builders import (
     T0_S,
     Raw,
@@ -21,7 +22,15 @@ from tests.unit.importers.builders import (
     observed,
 )
 
-_PLURALS = {"Pod": "pods", "Node": "nodes", "Deployment": "deployments"}
+_PLURALS = {
+    "Pod": "pods",
+    "Node": "nodes",
+    "Deployment": "deployments",
+    "ResourceSlice": "resourceslices",
+    "DeviceClass": "deviceclasses",
+    "ResourceClaim": "resourceclaims",
+    "ResourceClaimTemplate": "resourceclaimtemplates",
+}
 _STATUS: Raw = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 
 
@@ -184,3 +193,46 @@ def test_a_resize_is_an_update_with_the_new_resources(tmp_path: Path) -> None:
     (update,) = [record.update.pod for record in records if record.HasField("update")]
     assert update.spec.containers[0].resources.requests["cpu"] == "3"
     assert not update.spec.node_name
+
+
+def test_claims_of_users_and_what_drivers_report_are_inputs(tmp_path: Path) -> None:
+    """Allocations, and the claims that their controller makes, are the recorded cluster's own."""
+    scheduler, controller = "system:kube-scheduler", "system:serviceaccount:kube-system:claims"
+    shared = k8s.claim("shared")
+    allocated = k8s.claim("shared", "a/gpu-0", reserved_for=["p"])
+    ready = k8s.claim("shared", "a/gpu-0", reserved_for=["p"])
+    conditions = [{"type": "Ready", "status": "True"}]
+    place = {"driver": k8s.DRIVER, "pool": "a", "device": "gpu-0"}
+    ready["status"]["devices"] = [{**place, "conditions": conditions}]
+    deleted = {**ready, "metadata": {**ready["metadata"], "deletionTimestamp": at(9)}}
+    pod = k8s.pod("p", claim="shared")
+    records = _imported(
+        tmp_path,
+        _entry(1, "create", k8s.gpus("a", 1), code=201),
+        _entry(1, "create", k8s.device_class(), code=201),
+        _entry(1, "create", k8s.template("one"), code=201),
+        _entry(2, "create", shared, code=201),
+        _entry(2, "create", k8s.claim("q-gpu-x", **k8s.owned_by("q")), user=controller, code=201),
+        _entry(3, "create", pod, code=201),
+        _entry(4, "update", allocated, user=scheduler),
+        _entry(4, "update", allocated, subresource="status", user=scheduler),
+        _binding(5, pod, "a"),
+        _entry(6, "patch", ready, subresource="status", user="driver"),
+        _entry(9, "delete", deleted),
+    )
+    assert records[0].header.has_devices
+    assert [kind for kind in kinds(records) if not kind.startswith("issue")] == [
+        "header",
+        "create resource_slice",
+        "create device_class",
+        "create resource_claim_template",
+        "create resource_claim",
+        "pod_create",
+        "observed scheduled",
+        "update resource_claim",
+        "delete ResourceClaim user",
+    ]
+    created, updated = records[4].create.resource_claim, records[7].update.resource_claim
+    assert created.metadata.name == "shared"
+    assert not created.status.HasField("allocation")
+    assert updated.status.devices[0].conditions[0].type == "Ready"
