@@ -25,6 +25,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.framework.waiting_pods import Wait
 from services.kube.pod import Pod
+from services.kube.selector import NodeSelectorTerm
 from services.kube.time import SECOND_NS as S
 from services.scheduler.core.decisions import (
     Binding,
@@ -48,7 +49,7 @@ from services.scheduler.core.queueing.steps import (
 )
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
-from tests.builders import make_node, make_pod
+from tests.builders import make_node, make_pod, requirement
 
 
 class Seats(ReservePlugin, PermitPlugin, PreBindPlugin, PodColumnsPlugin):
@@ -365,6 +366,21 @@ def test_without_preemption_no_post_filter_is_run_or_measured(names: Sequence[st
     assert isinstance(decision.verdict, Unschedulable)
     assert "PostFilter" not in decision.phases_ns
     assert scheduler.evaluate(make_pod().req(cpu="8").obj(), 1, 0).preemption_disabled
+
+
+def test_pre_filter_is_measured_where_it_refuses_each_pod_of_a_class() -> None:
+    """Also where the refusal of an equivalent pod is repeated."""
+    both = NodeSelectorTerm(
+        match_fields=(
+            requirement("metadata.name", "In", "a"),
+            requirement("metadata.name", "In", "b"),
+        )
+    )
+    scheduler = scheduler_with("NodeAffinity")
+    pod = make_pod("p").required_terms(both).obj()
+    decisions = [decide(scheduler, replace(pod, uid=f"u{n}"), cycle=n) for n in (1, 2)]
+    assert decisions[1].verdict is decisions[0].verdict
+    assert [list(decision.phases_ns) for decision in decisions] == [["PreFilter"], ["PreFilter"]]
 
 
 def test_in_v1_16_all_feasible_nodes_are_equal_and_taken_in_turn() -> None:

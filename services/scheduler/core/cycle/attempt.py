@@ -20,7 +20,7 @@ A refusal by Reserve or Permit makes the assumed pod unschedulable and names the
 may move it. PreBind is part of the binding cycle: its refusal names no plugin, and the assumed pod
 counts as deleted. Any other status than a refusal is an error.
 
-A pod that Permit holds stays assumed and in flight, and `Attempts.go_on` tells what becomes of it:
+A pod that Permit holds stays assumed and in flight. What becomes of it is `Attempts.after_permit`:
 PreBind and Bind where it is allowed; a rejection while it waits is one of Permit, by a pod that
 counts as deleted. A victim of preemption that waits is rejected instead of deleted.
 
@@ -298,7 +298,7 @@ class Attempts:
         The verdict's "" clears the nomination, its None leaves it alone.
         """
         pod, nominations = attempt.pod, self._snapshot.nominations
-        why = self._returned(attempt.framework, pod, verdict)
+        why = self._note_requeued(attempt.framework, pod, verdict)
         node_name = verdict.nominated_node_name
         nominated: Sequence[QueueStep] = ()
         if node_name:
@@ -310,7 +310,7 @@ class Attempts:
         steps = (CommitUnschedulable(attempt.head.pop, why), *nominated, *moves)
         return attempt.decided(verdict, steps)
 
-    def _returned(
+    def _note_requeued(
         self, framework: Framework, pod: Pod, verdict: Unschedulable | Failed
     ) -> WhyFailed:
         """Note that the pod is back in the queue, and return the reason that the queue receives.
@@ -328,7 +328,7 @@ class Attempts:
         self._mirror.requeued(pod, by_pods=by_pods)
         return why
 
-    def go_on(
+    def after_permit(
         self, held: Decision, status: Status | None, *, is_pending: bool, cycle: int
     ) -> Decision:
         """Return what becomes of a pod that has waited at Permit; `status` refuses it.
@@ -355,7 +355,7 @@ class Attempts:
         if not is_pending:
             return replace(held, verdict=Skipped(), steps=(Done(pop), *moves))
         verdict = _verdict(result)
-        why = self._returned(framework, pod, verdict)
+        why = self._note_requeued(framework, pod, verdict)
         done = (Done(pop),) if result.in_binding else ()
         steps = (*done, AddUnschedulable(pop, cycle, why), *moves)
         return replace(held, verdict=verdict, steps=steps)

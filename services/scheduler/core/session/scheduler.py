@@ -226,7 +226,7 @@ class Scheduler:
                 latest = self.pods.get(uid)
                 is_pending = latest is not None and self._waits(latest)
                 held = self._held.pop(uid)
-                decision = self._attempts.go_on(
+                decision = self._attempts.after_permit(
                     held, status, is_pending=is_pending, cycle=self._latest_cycle
                 )
                 if decision.awaits_answer:
