@@ -231,9 +231,8 @@ def test_everything_that_is_under_way_goes_on_in_a_new_process(
     """
     chance = Random(1)  # noqa: S311 - a test's choices
     arguments = [*everything_under_way(chance, tmp_path), "--until", "3m"]
-    copies = _checkpointed(tmp_path, monkeypatch, arguments)
-    assert len(copies) > 150
-    resumed = copies[20::100]
+    count, resumed = _checkpointed(tmp_path, monkeypatch, arguments, range(20, 1000, 100))
+    assert count > 150
     for copy in resumed:
         reprieve_process(tmp_path, "resume", copy.name, PYTHONHASHSEED="7")
         assert recorded_differences(copy, tmp_path / "run") == [], copy.name
@@ -247,30 +246,35 @@ def test_claims_for_devices_go_on_in_a_new_process(
     """Allocated, reserved, shared, waiting for a device; also while bindings are under way."""
     chance = Random(1)  # noqa: S311 - a test's choices
     arguments = [*with_devices(chance, tmp_path), "--model", "bind-cost=2s", "--until", "2m"]
-    copies = _checkpointed(tmp_path, monkeypatch, arguments)
-    assert len(copies) > 60
-    for copy in copies[10::25]:
+    count, resumed = _checkpointed(tmp_path, monkeypatch, arguments, range(10, 1000, 25))
+    assert count > 60
+    for copy in resumed:
         reprieve_process(tmp_path, "resume", copy.name, PYTHONHASHSEED="7")
         assert recorded_differences(copy, tmp_path / "run") == [], copy.name
 
 
 def _checkpointed(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str]
-) -> Sequence[Path]:
-    """Replay into `run`, without a report; return copies of the run at its checkpoints."""
+    folder: Path, monkeypatch: pytest.MonkeyPatch, arguments: Sequence[str], copied: range
+) -> tuple[int, Sequence[Path]]:
+    """Replay into `run`, without a report; return the number of checkpoints, and copies of the run.
+
+    copied: the checkpoints at which it is copied.
+    """
     copies: list[Path] = []
+    count = itertools.count()
     save = Checkpointer.save
 
     def kept(checkpointer: Checkpointer, *state: Any) -> None:
         save(checkpointer, *state)
-        copies.append(folder / f"at-{len(copies):03}")
-        shutil.copytree(folder / "run", copies[-1])
+        if (number := next(count)) in copied:
+            copies.append(folder / f"at-{number:03}")
+            shutil.copytree(folder / "run", copies[-1])
 
     monkeypatch.setattr("replay.recovery.SHARE", 0)
     monkeypatch.setattr(Checkpointer, "save", kept)
     options = ("--checkpoint-every", "0s", "--in-process", "--no-report", "-q", "--run", "run")
     reprieve(folder, "replay", *arguments, *options)
-    return copies
+    return next(count), copies
 
 
 @pytest.mark.e2e
