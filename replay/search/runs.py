@@ -318,13 +318,17 @@ class SearchRuns:
 
 
 def searched(
-    strategy: Strategy, runs: SearchRuns, budget: Budget, trying: Callable[[Sequence[Point]], None]
+    strategy: Strategy,
+    runs: SearchRuns,
+    budget: Budget,
+    trying: Callable[[Sequence[Point]], None],
+    clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> Iterator[Tried]:
     """Yield each point that a strategy asks for, as it was tried, to the end or to the budget's.
 
     `trying` receives the points that are run next. Raises as SearchRuns.run.
     """
-    began, made = time.monotonic_ns(), 0
+    began_ns, made = clock_ns(), 0
     while points := strategy.ask():
         # With a limit on time a round is split, so that it is kept to within some replays.
         size = len(points) if budget.max_ns is None else max(1, runs.workers)
@@ -332,7 +336,7 @@ def searched(
             some = points[start : start + size]
             if budget.max_runs is not None:
                 some = _affordable(some, runs, budget.max_runs - made)
-            is_late = budget.max_ns is not None and time.monotonic_ns() - began > budget.max_ns
+            is_late = budget.max_ns is not None and clock_ns() - began_ns > budget.max_ns
             if not some or (is_late and runs.missing(some)):
                 return
             trying(some)

@@ -166,3 +166,18 @@ def test_a_search_has_a_page_of_its_own(tmp_path: Path) -> None:
     assert BORDER in page
     for title in ("What was tried", "What was changed", "The first different decision"):
         assert title in page
+
+
+def test_a_search_on_a_dask_cluster_has_the_same_answer(tmp_path: Path) -> None:
+    """Its workers make the replays; what they share with others is left out."""
+    distributed = pytest.importorskip("dask.distributed", reason='needs the extra "sweep"')
+    knob = ("--vary", "deployment.shop/web.replicas=9,10")
+    here = asked(tmp_path, *knob, *WHOLE, "--run", "here")
+    with distributed.LocalCluster(
+        n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None
+    ) as cluster:
+        dask = ("--dask", cluster.scheduler_address)
+        there = asked(tmp_path, *knob, *WHOLE, "--run", "there", *dask, children=True)
+    assert there["answer"] == here["answer"]
+    tried = [[(one["at"], one["figures"]) for one in answer["tried"]] for answer in (here, there)]
+    assert tried[0] == tried[1]
