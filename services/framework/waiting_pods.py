@@ -20,6 +20,7 @@ from services.kube.pod import Pod
 from services.kube.time import SECOND_NS, format_duration
 
 TIMEOUT_NS_MAX = 15 * 60 * SECOND_NS
+"""How long a plugin may hold a pod at most; a longer time-out is cut to it."""
 
 
 class Wait(NamedTuple):

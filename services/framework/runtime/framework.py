@@ -57,7 +57,7 @@ class NotBound(NamedTuple):
     in_binding: bool
 
 
-class Bound(NamedTuple):
+class BoundPod(NamedTuple):
     """An assumed pod may be bound, which changes `claims` for devices; None: it changes none."""
 
     claims: ClaimChanges | None
@@ -215,7 +215,7 @@ class Framework:
 
     def reserve_and_bind(
         self, pod: Pod, row: int, node_name: str, bind_by_extender: BindByExtender
-    ) -> Bound | NotBound | Held:
+    ) -> BoundPod | NotBound | Held:
         """Run Reserve, Permit, PreBind and Bind for an assumed pod.
 
         Where one of them refuses, everything is unreserved when this returns. A pod that Permit
@@ -235,7 +235,7 @@ class Framework:
 
     def pre_bind_and_bind(
         self, pod: Pod, node_name: str, bind_by_extender: BindByExtender
-    ) -> Bound | NotBound:
+    ) -> BoundPod | NotBound:
         """Run PreBind and Bind for a permitted pod; an extender that binds comes before plugins."""
         status = self.pre_bind(pod, node_name)
         if status is None:
@@ -243,7 +243,7 @@ class Framework:
             status = None if bound.code is Code.SUCCESS else bound
         if status is not None:
             return NotBound(status, in_binding=True)
-        return Bound(self._claim_changes(pod))
+        return BoundPod(self._claim_changes(pod))
 
     @property
     def has_permits(self) -> bool:

@@ -15,7 +15,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code
 from services.kube.pod import Pod
 from services.kube.selector import NodeSelectorTerm
-from services.scheduler.core.cycle.attempt import CycleResult, ProfileCycles, Recorder
+from services.scheduler.core.cycle.attempt import CycleRecorder, CycleResult, ProfileCycles
 from services.scheduler.core.cycle.host_choice import KeyedChoice, NamedChoice, RoundRobinChoice
 from services.scheduler.core.decisions import Binding
 from tests.builders import make_node, make_pod, requirement
@@ -244,7 +244,7 @@ def test_phases_are_timed_only_by_a_stopwatch_from_outside() -> None:
     """The core reads no clock."""
     ticks = count(0, 10)
     framework = Framework(cluster({"a": "4", "b": "4"}))
-    recorder = Recorder(lambda: next(ticks))
+    recorder = CycleRecorder(lambda: next(ticks))
     cycles = ProfileCycles(framework, KeyedChoice(0))
     assert node_of(cycles.schedule_pod(make_pod().obj(), 1, recorder))
     assert recorder.phases_ns == {"PreFilter": 10, "Filter": 10, "Score": 10}
@@ -257,7 +257,7 @@ def test_only_phases_that_ran_are_timed() -> None:
     cycles = ProfileCycles(framework, KeyedChoice(0))
     pod = make_pod().req(cpu="2").obj()
     phases = []
-    for recorder in (Recorder(lambda: next(ticks)), Recorder(lambda: next(ticks))):
+    for recorder in (CycleRecorder(lambda: next(ticks)), CycleRecorder(lambda: next(ticks))):
         assert node_of(cycles.schedule_pod(pod, 1, recorder)) == "b"
         phases.append(list(recorder.phases_ns))
     assert phases == [["PreFilter", "Filter"], ["Filter"]]

@@ -24,7 +24,7 @@ A pod that Permit holds stays assumed and in flight. What becomes of it is `Atte
 PreBind and Bind where it is allowed; a rejection while it waits is one of Permit, by a pod that
 counts as deleted. A victim of preemption that waits is rejected instead of deleted.
 
-A `Recorder` receives what a cycle leaves beside its result: phases and their times and, for
+A `CycleRecorder` receives what a cycle leaves beside its result: phases and their times and, for
 evaluations (`evaluate.py`), the verdicts about all nodes.
 
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, ScheduleOne, schedulingCycle, schedulePod,
@@ -50,7 +50,7 @@ from services.framework.runtime.diagnosis import (
     unschedulable_when_assumed,
 )
 from services.framework.runtime.failed_cycle import FitError
-from services.framework.runtime.framework import Bound, Framework, Held, NotBound
+from services.framework.runtime.framework import BoundPod, Framework, Held, NotBound
 from services.framework.runtime.guard import PluginFailed
 from services.framework.runtime.verdicts import ClassVerdicts
 from services.framework.snapshot.nominations import NominatedPlace
@@ -80,7 +80,7 @@ EXTENDERS_PHASE = "Extenders"
 """The name of the phase that extenders take."""
 
 
-class Recorder:
+class CycleRecorder:
     """Records a cycle's phases, and the verdicts that it read, beside its result.
 
     phases_ns: the time that each phase took by `stopwatch`, which returns ns of any clock; empty
@@ -132,7 +132,7 @@ class Attempt(NamedTuple):
     head: Head
     pod: Pod
     framework: Framework
-    recorder: Recorder
+    recorder: CycleRecorder
     nominated_before: NominatedPlace | None
     choice_mark: int
     shares_refusals: bool
@@ -210,7 +210,7 @@ class Attempts:
         cycles = self._cycles[pod.spec.scheduler_name]
         framework = cycles.framework
         shares = not (nominated or pod.nominated_node_name) and framework.refuses_by_class
-        recorder = Recorder(self._stopwatch)
+        recorder = CycleRecorder(self._stopwatch)
         attempt = Attempt(head, pod, framework, recorder, nominated, mark, shares)
         try:
             decision = self._decide(attempt, cycles, now_ns)
@@ -340,12 +340,12 @@ class Attempts:
         assert isinstance(held.verdict, HeldAtPermit)
         binding, pod, pop = held.verdict.binding, held.attempted_pod, held.head.pop
         framework = self._cycles[pod.spec.scheduler_name].framework
-        result: Bound | NotBound
+        result: BoundPod | NotBound
         if status is None:
             result = framework.pre_bind_and_bind(pod, binding.node_name, self._extenders.bind)
         else:
             result = NotBound(status, in_binding=False)
-        if isinstance(result, Bound):
+        if isinstance(result, BoundPod):
             return replace(held, verdict=binding, steps=(), claims=result.claims)
         if self._snapshot.name(binding.row) == binding.node_name:
             framework.unreserve(pod, binding.row)
@@ -401,7 +401,7 @@ class ProfileCycles:
         self,
         pod: Pod,
         attempt_number: int,
-        recorder: Recorder | None = None,
+        recorder: CycleRecorder | None = None,
         *,
         repeats: bool = False,
     ) -> CycleResult:
@@ -409,7 +409,7 @@ class ProfileCycles:
 
         With `repeats`, a refusal of an equivalent pod is returned where nothing has changed since.
         """
-        recorder = recorder or Recorder()
+        recorder = recorder or CycleRecorder()
         if self._snapshot.node_count == 0:
             return Unschedulable(message=NO_NODES_TEXT, nominated_node_name="")
         verdicts, ran = self.framework.verdicts.pre_filtered(pod)
@@ -439,7 +439,7 @@ class ProfileCycles:
         return result if nominated is None or isinstance(result, Failed) else nominated
 
     def _unless_extenders_refuse(
-        self, pod: Pod, row: int, verdicts: ClassVerdicts, recorder: Recorder
+        self, pod: Pod, row: int, verdicts: ClassVerdicts, recorder: CycleRecorder
     ) -> Binding | None:
         """Return the pod's nominated node, which passed the filters, if extenders accept it.
 
@@ -455,7 +455,7 @@ class ProfileCycles:
         return Binding(node_name=pod.nominated_node_name, row=row, evaluated=1, feasible=1)
 
     def _best_node(
-        self, pod: Pod, attempt_number: int, verdicts: ClassVerdicts, recorder: Recorder
+        self, pod: Pod, attempt_number: int, verdicts: ClassVerdicts, recorder: CycleRecorder
     ) -> Binding | FitError | Failed:
         """Filter all nodes, call the extenders, score the remaining nodes, and choose one.
 

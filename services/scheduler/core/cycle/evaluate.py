@@ -23,7 +23,7 @@ from services.framework.runtime.verdicts import ClassVerdicts
 from services.framework.status import Code, Status
 from services.kube.devices import FreedClaims
 from services.kube.pod import Pod
-from services.scheduler.core.cycle.attempt import ProfileCycles, Recorder
+from services.scheduler.core.cycle.attempt import CycleRecorder, ProfileCycles
 from services.scheduler.core.cycle.extenders import EXTENDER_PLUGIN
 from services.scheduler.core.decisions import Binding, Failed
 
@@ -113,7 +113,7 @@ def evaluate_pod(
         preemption_disabled=preemptor is None,
     )
     cycles.framework.snapshot.now_ns = now_ns
-    recorder = Recorder(wants_all=True)
+    recorder = CycleRecorder(wants_all=True)
     try:
         result = cycles.schedule_pod(pod, attempt_number, recorder)
         if isinstance(result, Failed):
@@ -149,7 +149,7 @@ def evaluate_pod(
         return replace(blank, verdicts=no_verdicts(str(error)), error=str(error))
 
 
-def _node_verdicts(cycles: ProfileCycles, pod: Pod, recorder: Recorder) -> NodeVerdicts:
+def _node_verdicts(cycles: ProfileCycles, pod: Pod, recorder: CycleRecorder) -> NodeVerdicts:
     """Return the recorded verdicts by node name."""
     snapshot = cycles.framework.snapshot
     verdicts = recorder.verdicts or cycles.framework.verdicts.synced(pod)
