@@ -29,7 +29,7 @@ from services.rpc.local import local_server
 from services.rpc.parts import PART_BYTES, chunks
 from services.rpc.required import PROBLEM, missing
 from services.rpc.responses import ReadingChannel
-from services.scheduler.ahead.held import Held, without_passing
+from services.scheduler.ahead.held import HeldOperations, without_passing
 from services.scheduler.batch import Batch, QueueReply
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.queue_stream import QueueStream, refusal_of, taken
@@ -167,7 +167,7 @@ class QueueClientSession:
         self.config = opened.config
         self.resumable = opened.resumable
         self.foreseeable_heads = opened.foreseeable_heads
-        self.held = Held(without_passing if opened.passes_through else list)
+        self.held = HeldOperations(without_passing if opened.passes_through else list)
         self._stamp = session_pb2.Stamp(session_id=opened.session_id)
         self.traceparent = ""
         self._sequence = 0

@@ -17,7 +17,7 @@ HELD_MAX = 512
 Operations = Sequence[queue_pb2.Operation]
 
 
-class Held:
+class HeldOperations:
     """Operations that go along with the next exchange; `shorten` returns some of equal effect."""
 
     def __init__(self, shorten: Callable[[Operations], Operations]) -> None:
