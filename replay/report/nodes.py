@@ -65,7 +65,7 @@ def node_timeline(source: ReportTables) -> ReportSection:
     nodes: dict[str, list[_Interval]] = {}
     counts: dict[str, int] = {}
     for node, pods, pod, priority, from_ns, to_ns, ending, why in source.rows(
-        _INTERVALS, {"end": source.end_ns}
+        _INTERVALS, {"end": source.start_ns + source.length_ns}
     ):
         times = source.seconds(from_ns), source.seconds(to_ns)
         nodes.setdefault(node, []).append((pod, priority, *times, ending, why))

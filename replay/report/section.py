@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from replay.results.tables.query import Parameters, Row, RunTables
+from services.kube.time import SECOND_NS
 from services.terminal import one_line
 
 Option = dict[str, Any]
@@ -167,9 +168,14 @@ class ReportTables:
     end_ns: int
 
     @property
+    def length_ns(self) -> int:
+        """Return the length of the time axes: a run of one instant is drawn as a second."""
+        return self.end_ns - self.start_ns or SECOND_NS
+
+    @property
     def end_s(self) -> float:
-        """Return the run's length in simulated seconds; never 0, because axes need a length."""
-        return max(1, self.end_ns - self.start_ns) / 1e9
+        """Return `length_ns` in seconds."""
+        return self.length_ns / SECOND_NS
 
     def rows(self, sql: str, parameters: Parameters = ()) -> Iterator[Row]:
         """Return the rows of a SELECT; all rows are fetched, so another SELECT may follow.
@@ -234,7 +240,7 @@ def stepped(source: ReportTables, deltas: str) -> Mapping[str, BucketedValue]:
     `deltas` is a SELECT of (name, t, d): the value changes by d at t, ns. Names with the fewest
     changes are merged as OTHER.
     """
-    width = max(1, source.end_ns - source.start_ns) / BUCKETS
+    width = source.length_ns / BUCKETS
     sql = _STEPS.format(deltas=deltas)
     by_name: dict[str, BucketedValue] = {}
     for name, _, mean, peak in source.rows(sql, {"start": source.start_ns, "width": width}):

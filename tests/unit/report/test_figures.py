@@ -56,6 +56,13 @@ def test_utilisation_is_requested_by_bound_pods_over_allocatable() -> None:
     assert values[BUCKETS // 2 :] == [0.0] * (BUCKETS // 2 + 1)
 
 
+def test_a_run_of_one_instant_is_drawn_as_a_second() -> None:
+    """As a list of a cluster is replayed: charts show what it became."""
+    figure = utilisation(source(0, nodes=[_NODE], pods=[pod("a", node_name="n", scheduled_s=0)]))
+    values = _series(figure, "cpu")["priority 0"]
+    assert [values[0], values[-1]] == [[0, 25.0], [1, 25.0]]
+
+
 def test_pending_pods_are_counted_from_their_creation_to_their_binding() -> None:
     """A wait shorter than a bucket is seen too; a pod that came with its node never waits."""
     figure = pending(
