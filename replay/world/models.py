@@ -49,6 +49,8 @@ class Models:
         disruption controller's.
     budget_delay_ns: from a change of a pod to the status of its PodDisruptionBudgets.
     preemption_delay_ns: from the decision to preempt to the deletion of the victims.
+    device_ready_delay_ns: from the allocation of devices with binding conditions to their drivers'
+        reports that the conditions are true. 0: no binding waits for them.
     node_grace_ns: from a node's last report until it counts as unreachable.
     toleration_s: how long a pod without tolerations of its own stays on a node that is not ready or
         unreachable, s. None: the taint manager evicts no pods.
@@ -80,6 +82,7 @@ class Models:
     node_failures_percent: int = 0
     cycle_cost_ns: int = 0
     bind_cost_ns: int = 0
+    device_ready_delay_ns: int = 0
 
 
 DEFAULT_GRACE_S = 30
@@ -204,6 +207,13 @@ _MODELS = (
         "again meanwhile",
         "assumed; kubernetes v1.33 and later delete victims beside the scheduling cycles",
         when_off="victims are deleted with the decision",
+    ),
+    _time(
+        "device-ready-delay",
+        "from the allocation of devices that have binding conditions until they are ready; the "
+        "binding waits for that",
+        "assumed; kubernetes v1.36, plugins/dynamicresources, PreBind",
+        when_off="no binding waits for devices",
     ),
     _time(
         "node-grace",

@@ -36,6 +36,7 @@ class ActionKind(Enum):
     NODE_MEMORY = "the memory of a node's pods may exceed a limit"
     CYCLE = "a scheduling cycle, or a binding, ends"
     PREEMPTION = "the deletions of a preemption reach the API server"
+    DEVICE_READY = "a driver has made a claim's devices ready"
     TAINT = "a pod's toleration of its node's taints ends"
     DEVICE_TAINT = "a pod's toleration of its devices' taints ends"
     DRAIN = "the drain of a node begins or goes on"

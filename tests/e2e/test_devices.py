@@ -10,6 +10,7 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.explain.devices import device_refusals
+from replay.kube.kinds import to_object
 from replay.overrides.inventory import take_inventory
 from replay.overrides.nodes import NodePlan, change_nodes, scale_plan
 from replay.report.devices import devices
@@ -18,6 +19,7 @@ from replay.results.tables.query import RunTables
 from replay.runner import FinishedReplay
 from replay.whatif.facts import all_figures, read_facts
 from replay.world.models import Models
+from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.devices import IMPLICIT_EXTENDED_RESOURCE_PREFIX
 from tests import device_objects as k8s
 from tests.e2e.replays import bindings, run, trace
@@ -360,3 +362,83 @@ def test_tables_report_and_figures_have_the_devices_of_each_class(
     assert list(section.charts) == ["gpu"]
     figures = all_figures(read_facts(finished.run))
     assert figures[f"allocated_mean{{resource={IMPLICIT_EXTENDED_RESOURCE_PREFIX}gpu}}"] == 87.5
+
+
+def attached(name: str) -> dict[str, Any]:
+    """Return a device that must be attached before a pod is bound to its node."""
+    return {"name": name, "bindsToNode": True, "bindingConditions": ["attached"]}
+
+
+@pytest.mark.parametrize(("delay_s", "bound"), [(0, (0, 20)), (40, (40, 100))])
+def test_a_binding_waits_until_its_device_is_ready(
+    here: EmbeddedServices, tmp_path: Path, delay_s: int, bound: tuple[int, int]
+) -> None:
+    """The first pod runs for 20 s once it is bound; the second one waits for its device first.
+
+    The device is allocated meanwhile, and its driver reports the condition before the binding.
+    """
+    first = k8s.pod("p", template="one", service_s=20)
+    second = k8s.pod("r", template="one", created=LATER, service_s=5)
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("a"), k8s.slice_("a", [attached("gpu-0")])),
+        *(k8s.device_class(), k8s.template("one"), first, second),
+        models=Models(device_ready_delay_ns=delay_s * 10**9),
+    )
+    assert bound_at_s(finished) == dict(zip("pr", bound, strict=True))
+    assert {
+        count
+        for claims in k8s.claims_over_time(finished.run)
+        for count in k8s.allocated(claims).values()
+    } == {1}
+    conditions = [
+        condition.type
+        for claims in k8s.claims_over_time(finished.run)
+        for claim in claims.values()
+        for device in claim.status.devices
+        for condition in device.conditions
+    ]
+    assert bool(conditions) == bool(delay_s)
+
+
+def test_pods_that_share_a_claim_wait_for_its_devices_together(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """The second one is bound with the first; one that comes 50 s later finds the device ready."""
+    pods = [k8s.pod(name, claim="ours", service_s=60) for name in ("p", "q")]
+    cluster = [k8s.node("a"), k8s.slice_("a", [attached("gpu-0")]), k8s.device_class()]
+    path = k8s.written(tmp_path / "cluster.json", *cluster, k8s.claim("ours"), *pods)
+    records = trace([path])
+    late = trace_pb2.Record(time_ns=records[-1].time_ns + 50 * 10**9, sequence=99)
+    late.create.CopyFrom(to_object(k8s.pod("r", claim="ours", service_s=5)))
+    models = Models(device_ready_delay_ns=40 * 10**9)
+    finished = run(here, [*records, late], tmp_path / "run", rules="v1.36", models=models)
+    start_ns = next(iter(finished.run.rounds())).time_ns
+    bound = {
+        entry.observed.object.name: (entry.time_ns - start_ns) // 10**9
+        for entry in finished.run.decisions()
+        if entry.observed.HasField("scheduled")
+    }
+    assert bound == {"p": 40, "q": 40, "r": 50}
+
+
+def test_a_pod_that_is_gone_when_its_device_is_ready_is_not_bound(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """Its claim goes with it, and another pod gets the device."""
+    cluster = [k8s.node("a"), k8s.slice_("a", [attached("gpu-0")]), k8s.device_class()]
+    pods = [k8s.pod("p", template="one"), k8s.pod("r", template="one", created=LATER)]
+    path = k8s.written(tmp_path / "cluster.json", *cluster, k8s.template("one"), *pods)
+    records = trace([path])
+    gone = trace_pb2.Record(time_ns=records[-1].time_ns + 10 * 10**9, sequence=99)
+    gone.delete.object.kind, gone.delete.object.uid = "Pod", "uid-p"
+    gone.delete.object.namespace, gone.delete.object.name = "default", "p"
+    models = Models(device_ready_delay_ns=40 * 10**9)
+    finished = run(here, [*records, gone], tmp_path / "run", rules="v1.36", models=models)
+    bound = {
+        entry.observed.object.name
+        for entry in finished.run.decisions()
+        if entry.observed.HasField("scheduled") and not entry.refused
+    }
+    assert bound == {"r"}

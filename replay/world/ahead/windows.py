@@ -107,7 +107,12 @@ class Windows:
         self._lifecycle = replay.lifecycle
         self._admitted = AdmittedAhead(replay.inputs, replay.lifecycle, replay.admission)
         models = replay.models
-        self._may_open = not (models.image_pull_ns or models.bind_cost_ns or models.cycle_cost_ns)
+        self._may_open = not (
+            models.image_pull_ns
+            or models.bind_cost_ns
+            or models.cycle_cost_ns
+            or models.device_ready_delay_ns
+        )
         self._drafts: dict[str, _Draft] = {}
         self._planned: list[_PlannedStep] = []
         self._steps_planned = 0

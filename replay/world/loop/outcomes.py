@@ -14,6 +14,7 @@ from replay.world.api.pod_record import PodRecord
 from replay.world.journal import Mistake, Refusal
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.loop.claim_writer import ClaimWriter
+from replay.world.loop.device_readiness import DeviceReadiness
 from replay.world.loop.preemptions import PreemptionExecutor
 from replay.world.loop.refusals import RefusalRules, at_decision, decided_twice
 from replay.world.loop.rounds import InvalidOutcomes
@@ -37,7 +38,11 @@ class OutcomeExecutor:
         self._cluster = state.cluster
         self._journal = state.journal
         self._lifecycle = lifecycle
-        self._rules = RefusalRules(state.cluster, costs.node_of_binding)
+        self.devices = DeviceReadiness(state)
+        self._rules = RefusalRules(
+            state.cluster,
+            lambda uid: costs.node_of_binding(uid) or self.devices.node_of_binding(uid),
+        )
         self.preemptions = PreemptionExecutor(state, lifecycle, self._rules)
         self._claims = ClaimWriter(state.cluster)
         self._mistake: Mistake | None = None
@@ -77,7 +82,8 @@ class OutcomeExecutor:
             decided.add(pop)
             match outcome.WhichOneof("decision"):
                 case "bind":
-                    self._bind(now_ns, outcome, answer, repeated)
+                    if not self._bind(now_ns, outcome, answer, repeated):
+                        continue
                 case "unschedulable":
                     if not self._unschedulable(now_ns, outcome, answer, repeated):
                         continue
@@ -112,6 +118,17 @@ class OutcomeExecutor:
         self._journal.flush()
         return answers
 
+    def devices_ready(self, now_ns: int, key: str) -> list[scheduler_pb2.Answer]:
+        """Report a claim's devices as ready; bind the pods that waited, and return the answers."""
+        self._mistake = Mistake.NONE
+        answers = []
+        for outcome in self.devices.due(now_ns, key):
+            answer = scheduler_pb2.Answer(pop=outcome.pop)
+            self._bind(now_ns, outcome, answer, None, has_waited=True)
+            answers.append(answer)
+        self._journal.flush()
+        return answers
+
     def mistake_of(self, outcome: scheduler_pb2.Outcome) -> Mistake:
         """Return the mistake of an outcome that is to be carried out later."""
         return self._rules.mistake(outcome)
@@ -122,21 +139,30 @@ class OutcomeExecutor:
         outcome: scheduler_pb2.Outcome,
         answer: scheduler_pb2.Answer,
         repeated: Refusal | None,
-    ) -> None:
+        *,
+        has_waited: bool = False,
+    ) -> bool:
+        """Carry out a binding; return whether its answer is complete.
+
+        has_waited: its claims were written before, and their devices are ready.
+        """
         refusal = repeated or at_decision(self._rules.binding(outcome), self._mistake)
-        violations = self._take_violations(outcome)
         pod = self._cluster.pods.get(outcome.pop.uid)
-        waited_ns = 0 if pod is None else pod.waited_ns(now_ns)
-        if refusal is None and pod is not None:
+        if refusal is None and pod is not None and not has_waited:
             if outcome.bind.HasField("claims"):
                 self._claims.bound(now_ns, pod, outcome.bind.claims)
+            if self.devices.holds(now_ns, pod, outcome):
+                return False
+        violations = self._take_violations(outcome)
+        waited_ns = 0 if pod is None else pod.waited_ns(now_ns)
+        if refusal is None and pod is not None:
             self._cluster.bind(now_ns, pod, outcome.bind.node_name)
             self._journal.scheduled(now_ns, pod.object_ref(), outcome, waited_ns=waited_ns)
             pod.placed = not violations
             if violations:
                 self._journal.invalid(now_ns, pod, pod.node_name, violations)
             self._lifecycle.bound(now_ns, pod)
-            return
+            return True
         assert refusal is not None  # noqa: S101 - the rules refuse an unknown pod
         answer.refused = scheduler_pb2.REFUSAL_STAGE_BIND
         answer.message = refusal.message
@@ -145,6 +171,7 @@ class OutcomeExecutor:
         if pod is not None or refusal.cause:
             ref = self.preemptions.named(outcome.pop.uid)
             self._journal.scheduled(now_ns, ref, outcome, waited_ns=waited_ns, refusal=refusal)
+        return True
 
     def _refusals(self, now_ns: int, refusals: scheduler_pb2.Refusals) -> None:
         reasons = [(verdict.message, _nominated(verdict)) for verdict in refusals.verdicts]

@@ -290,6 +290,7 @@ class Replay:
             self.restarts += 1
         self._costs.forget(now_ns)
         self._outcomes.preemptions.forget()
+        self._outcomes.devices.forget()
         self._wakeup_ns = None
         scheduler = self.restarted(now_ns, self.restarts)
         self.cluster.scheduler_restarted(scheduler.names)
@@ -345,6 +346,8 @@ class Replay:
             self._apply(now_ns, *self._costs.due(action.key))
         elif action.kind is ActionKind.PREEMPTION:
             self._answer(now_ns, self._outcomes.preemption_due(now_ns, action.key))
+        elif action.kind is ActionKind.DEVICE_READY:
+            self._answer(now_ns, self._outcomes.devices_ready(now_ns, action.key))
         else:
             self.controllers.act(now_ns, action)
 

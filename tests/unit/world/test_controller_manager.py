@@ -56,11 +56,12 @@ class Concerned(Controller):
 
 
 def test_every_planned_action_is_of_one_controller() -> None:
-    """Only the end of a scheduling cycle, and a preemption, are the scheduler's."""
+    """A scheduling cycle's end, a preemption and a binding that waits are the scheduler's."""
     autoscaling = Autoscaling(config=AutoscalerConfig(), groups=())
     controllers = World(autoscaler=Mock(), autoscaling=autoscaling).manager.controllers
     kinds = Counter(kind for controller in controllers for kind in controller.actions)
-    assert kinds == Counter(set(ActionKind) - {ActionKind.CYCLE, ActionKind.PREEMPTION})
+    of_scheduler = {ActionKind.CYCLE, ActionKind.PREEMPTION, ActionKind.DEVICE_READY}
+    assert kinds == Counter(set(ActionKind) - of_scheduler)
 
 
 def test_every_kind_of_object_is_stored_by_one_controller_at_most() -> None:
