@@ -139,7 +139,6 @@ no_effect_option = click.option(
     "--allow-no-effect",
     "allows_no_effect",
     is_flag=True,
-    help="Check also what no pod and no workload meets the conditions of; by default such a check "
-    "is refused.",
+    help="Allow checks whose conditions no pod and no workload meets; by default they are refused.",
 )
 check_options = takes("checks", Checks)

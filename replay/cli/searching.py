@@ -30,7 +30,7 @@ from replay.search.answer import Answer, FoundBorder, KnobSearch, figure_shown
 from replay.search.front import Point
 from replay.search.knobs import Knob
 from replay.search.runs import Budget, SearchError, SearchRuns, Tried, searched
-from replay.whatif.assertions import Assertion
+from replay.whatif.assertions import Assertion, unknown_figure
 from replay.whatif.ci import figure_name
 from replay.whatif.compared import Compared, compare_runs
 from replay.whatif.replay_processes import ReplayProcesses
@@ -169,7 +169,7 @@ def runs_for(
     """Return the runs of a question about some knobs, in their folder. Raises RunError."""
     for name in (*options.figures, *objectives):
         if name.partition("{")[0] not in FIGURES:
-            raise click.UsageError(f"{name!r} is not a figure; figures are {', '.join(FIGURES)}")
+            raise click.UsageError(unknown_figure(name, FIGURES))
     if options.folder is not None:
         refuse_folder(options.folder)
     checks = Checks(

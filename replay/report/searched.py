@@ -85,6 +85,7 @@ def _charts(answer: Answer, figures: Sequence[str]) -> dict[str, Option]:
     if len(answer.knobs) == 2:
         pairs = [(tried, tried.point[1]) for tried in answer.tried]
         y_axis = _axis(answer.knobs[1]) | {"nameLocation": "end", "nameGap": 12}
+        y_axis["nameTextStyle"] = {"align": "left"}
         charts["checks"] = _chart(answer.knobs[0], pairs, y_axis, answer.knobs[1])
     if len(answer.knobs) != 1:
         return charts

@@ -89,15 +89,21 @@ class Answer:
         if not self.front or not any(not tried.holds for tried in self.tried):
             yield f"{self._uniform()[0].upper()}{self._uniform()[1:]}."
             return
-        for border in self.borders:
-            text = f"Holds at {self.at(border.holds)}; fails at {self.at(border.fails)}"
-            yield f"{text}{reason(border.fails)}."
+        failing = {border.holds.point: border.fails for border in self.borders}
+        for holds in self.front:
+            fails = failing.get(holds.point)
+            if fails is None:
+                yield f"Holds at {self.at(holds)}; no point beside it that fails was tried."
+            else:
+                yield f"Holds at {self.at(holds)}; fails at {self.at(fails)}{reason(fails)}."
 
     def _uniform(self) -> str:
         what = "holds" if all(tried.holds for tried in self.tried) else "fails"
         values = "value" if len(self.knobs) == 1 else "point"
-        ends = f", from {self.at(self.tried[0])} to {self.at(self.tried[-1])}" if self.tried else ""
-        return f"{what} at every {values} that was tried{ends}"
+        first, last = self.at(self.tried[0]), self.at(self.tried[-1])
+        if len(self.tried) == 1:
+            return f"{what} at {first}, the only {values} that was tried"
+        return f"{what} at every {values} that was tried, from {first} to {last}"
 
     def _of_best(self) -> str:
         assert self.best is not None  # noqa: S101 - the caller looks

@@ -22,7 +22,7 @@ from replay.results.run.directory import RunDirectory
 from replay.search.front import Point
 from replay.search.knobs import Knob
 from replay.search.line import Outcome
-from replay.whatif.assertions import Assertion, CheckedAssertion, FigureError, check
+from replay.whatif.assertions import Assertion, CheckedAssertion, FigureError, check, unknown_figure
 from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.removals import removed_nodes
 from replay.whatif.replay_processes import ReplayProcesses
@@ -269,8 +269,7 @@ class SearchRuns:
         """Return what a strategy is told of a point. Raises FigureError for an unknown figure."""
         for name in self.objectives:
             if name not in tried.figures:
-                known = ", ".join(tried.figures)
-                raise FigureError(f"{name!r} is not a figure; figures are {known}")
+                raise FigureError(unknown_figure(name, tried.figures))
         return Outcome(
             holds=tried.holds, objectives=tuple(tried.figures[name] for name in self.objectives)
         )

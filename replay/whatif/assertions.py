@@ -10,11 +10,12 @@ wait where no pod was bound, fails: it would otherwise hold when all is lost.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from operator import eq, ge, gt, le, lt, ne
 
+from replay.overrides.names import closest
 from replay.results.summary.figures import FIGURES, GROUP, LOCAL_STORAGE, RESOURCE, SIGNALS
 from replay.whatif.facts import Described, RunFacts
 
@@ -120,14 +121,17 @@ def _conditions(text: str, labels: str) -> Iterator[LabelCondition]:
         )
 
 
+def unknown_figure(name: str, known: Iterable[str]) -> str:
+    """Return the message that a name is not that of a figure, with the one most like it."""
+    known = list(known)
+    return f"{name!r} is not a figure{closest(name, known)}; figures are {', '.join(known)}"
+
+
 def _validate(assertion: Assertion) -> None:
     """Raise FigureError for an unknown figure or label."""
     figure = FIGURES.get(assertion.figure)
     if figure is None:
-        raise FigureError(
-            f"{assertion.text}: {assertion.figure!r} is not a figure; "
-            f"figures are {', '.join(FIGURES)}"
-        )
+        raise FigureError(f"{assertion.text}: {unknown_figure(assertion.figure, FIGURES)}")
     for condition in assertion.conditions:
         if condition.label not in figure.labels:
             raise FigureError(

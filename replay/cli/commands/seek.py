@@ -97,10 +97,14 @@ def command(
 
     \b
     Examples:
-      reprieve seek cluster.yaml --vary deployment.shop/web.replicas=1..50 --until 'pending == 0'
-      reprieve seek cluster.yaml --vary scale-nodes=pool=gpu:-0..-3 --until 'preempted.change <= 0'
-      reprieve seek today.ktr --vary nodeGroup.web.max=1..20 --until 'waited_p99 <= 60' \\
-          --minimise cost -- --autoscaler groups.yaml
+      reprieve seek cluster.yaml --vary deployment.shop/web.replicas=1..50 \\
+          --until 'pending == 0'
+      reprieve seek cluster.yaml --vary scale-nodes=pool=gpu:-0..-3 \\
+          --until 'preempted.change <= 0'
+      reprieve seek cluster.yaml --vary 'pods(app=web).requests*=0.5..1.5/0.1' \\
+          --until 'pending == 0'
+      reprieve seek today.ktr --vary nodeGroup.web.max=1..20 \\
+          --until 'waited_p99 <= 60' --minimise cost -- --autoscaler groups.yaml
       reprieve seek cluster.yaml --vary scale-nodes=pool=a:=1..=9 \\
           --vary scale-nodes=pool=b:=1..=4 --until 'pending == 0'
     """

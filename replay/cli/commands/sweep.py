@@ -24,7 +24,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import MANIFEST
 from replay.results.summary.figures import FIGURES
 from replay.results.summary.table import escape, plain_table, print_rows, right_aligned
-from replay.whatif.assertions import FigureError
+from replay.whatif.assertions import FigureError, unknown_figure
 from replay.whatif.ci import CheckResult, figure_name, plain
 from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.removals import Removal, removals, sentence
@@ -143,7 +143,7 @@ def command(
     shown = figures or _SHOWN
     for name in shown:
         if name.partition("{")[0] not in FIGURES:
-            raise click.UsageError(f"{name!r} is not a figure; figures are {', '.join(FIGURES)}")
+            raise click.UsageError(unknown_figure(name, FIGURES))
     checks = dataclasses.replace(checks, allows_no_effect=allows_no_effect)
     run = Path(replay[0]) if (Path(replay[0]) / MANIFEST).is_file() else None
     common = replay if run is None else inputs_of(run, replay[1:])
@@ -222,7 +222,7 @@ def _refuse_unknown(shown: Sequence[str], finished: Sequence[FinishedCell]) -> N
     present = dict.fromkeys(name for ended in finished for name in ended.figures)
     for name in shown:
         if present and name not in present:
-            raise ExitError(REFUSED, f"{name!r} is not a figure; figures are {', '.join(present)}")
+            raise ExitError(REFUSED, unknown_figure(name, present))
 
 
 def _checked(

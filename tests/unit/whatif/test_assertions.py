@@ -49,6 +49,7 @@ def test_a_check_is_of_the_pods_that_meet_its_conditions(text: str, holds: bool)
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("pendng == 0", "'pendng' is not a figure; did you mean pending?"),
         ("colour == 1", "'colour' is not a figure; figures are pods, bound,"),
         ("bound{colour=1} == 1", "bound has no label 'colour'"),
         ("bound", "is not a check; write preempted"),
