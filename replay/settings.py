@@ -343,7 +343,7 @@ class ReplaySettings:
         type=click.IntRange(0, 1000),
         metavar="COUNT",
         help="How many of its states the run keeps, spread over its simulated time, for --from and "
-        "`explain`; fewer where they would take more than 3 % of its time. 0: none.",
+        "`explain`; fewer where they would take more than 3 % of its CPU time. 0: none.",
     )
     overrides: Mapping[str, object] = field(default_factory=dict, metadata={STORED: _OVERRIDES})
     follow_until: str = field(default="", metadata={STORED: _FOLLOW_UNTIL})

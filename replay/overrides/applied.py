@@ -144,7 +144,7 @@ def _multiplied(release: Release, copies: int) -> Release:
     for (kind, namespace, name), manifest in release.manifests.items():
         if kind != "Pod":
             if kind in WORKLOADS:
-                problem = f"copies= makes copies of pods, and {kind} {name} makes its own"
+                problem = f"only pods are copied, and {kind} {name} makes its own"
                 raise OverrideError(f"{release.option}: {problem}: give a Pod of its template")
             manifests[kind, namespace, name] = manifest
             continue

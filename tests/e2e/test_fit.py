@@ -195,6 +195,7 @@ def test_what_cannot_be_copied_is_refused_with_what_to_give(tmp_path: Path) -> N
         "spec: {containers: [{name: c, image: i}]}}}\n"
     )
     done = reprieve(tmp_path, "fit", BAKERY, "web.yaml", code=REFUSED)
-    assert "Deployment web makes its own: give a Pod of its template" in done.stderr
+    told = "Deployment web makes its own: give a Pod of its template"
+    assert done.stderr == f"Error: web.yaml: only pods are copied, and {told}\n"
     done = reprieve(tmp_path, "fit", BAKERY, code=REFUSED)
     assert "give a trace, or a run, and a file with the pods" in done.stderr

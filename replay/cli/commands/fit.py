@@ -22,7 +22,7 @@ from replay.cli.searching import (
 from replay.durations import shown
 from replay.errors import RunError
 from replay.options import DURATION, takes
-from replay.overrides.applied import parse_apply
+from replay.overrides.applied import Release, parse_apply
 from replay.overrides.errors import OverrideError
 from replay.results.run.directory import RunDirectory
 from replay.search.answer import KnobSearch
@@ -103,8 +103,7 @@ def command(
     *trace, manifests = paths
     if not trace:
         raise click.UsageError("give a trace, or a run, and a file with the pods that are added")
-    with refusing(OverrideError):
-        release = parse_apply(f"{manifests},copies=1")
+    release = _copied(manifests)
     pods = CopiedPods(
         pods=[
             manifest.message.pod
@@ -152,6 +151,15 @@ def command(
         sentences=[*fit.sentences(pods), *list(answer.sentences())[-1:]],
         more={"fit": dataclasses.asdict(fit)},
     )
+
+
+def _copied(manifests: str) -> Release:
+    """Return the pods of a file, each as a copy. Raises ExitError, with the file and no option."""
+    text = f"{manifests},copies=1"
+    try:
+        return parse_apply(text)
+    except OverrideError as error:
+        raise ExitError(REFUSED, str(error).replace(f"--apply {text}", manifests)) from error
 
 
 def _split(replay: tuple[str, ...]) -> tuple[list[str], list[str]]:
