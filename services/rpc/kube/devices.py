@@ -6,11 +6,15 @@ Functions with a parameter `field`, the message's path, raise FieldError.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from reprieve.kube.v1beta1 import affinity_pb2, device_pb2, meta_pb2
 from services.kube import devices
 from services.kube.selector import NodeSelector, Requirement
 from services.rpc.kube import fields
+
+_SPECS_MAX = 1024
+"""Specs of claims that are kept; claims of one template have the same."""
 
 
 def resource_slice_from_message(
@@ -191,7 +195,16 @@ def resource_claim_from_message(
 
 
 def claim_spec_from_message(message: device_pb2.ResourceClaimSpec, field: str) -> devices.ClaimSpec:
-    """Return the spec of a claim."""
+    """Return the spec of a claim; claims of one template share it, as does each of their versions.
+
+    Measured with a claim for each of 1,500 pods: 10,500 versions of claims have one spec.
+    """
+    return _claim_spec(message.SerializeToString(deterministic=True), field)
+
+
+@lru_cache(maxsize=_SPECS_MAX)
+def _claim_spec(data: bytes, field: str) -> devices.ClaimSpec:
+    message = device_pb2.ResourceClaimSpec.FromString(data)
     claim, path = message.devices, f"{field}.devices"
     return devices.ClaimSpec(
         requests=tuple(
