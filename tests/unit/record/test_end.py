@@ -41,7 +41,7 @@ WATCHES = (
 LISTS = (
     *("stalls", "is reset", "is redirected", "drips", "answers 410", "answers 429", "answers 503"),
 )
-AFTER_S, END_S = 0.35, 0.7
+AFTER_S, END_S = 0.35, 2.0
 
 
 class LiveResource:
@@ -158,18 +158,20 @@ def recorded(
     with ApiServerDouble(cluster()) as server:
         server.live = {PATHS[resource.kind]: resource for resource in resources}
         api = ApiServer(access(server), time.time_ns, RequestBounds(end_s=end_s))
-        listed_ns, failed_s = list[int](), list[float]()
+        begun_ns, failed_s = list[int](), list[float]()
 
         def keep_going(state: RecordingProgress) -> bool:
             time.sleep(0.03)
             if not state.statuses or state.listed < len(state.statuses):
                 return True
-            # The trace begins once all is listed, and so each must be complete beyond that.
-            listed_ns.append(time.time_ns())
             for resource in resources:
                 resource.write()
-            statuses = (state.statuses[name_of(resource)] for resource in resources)
-            proved = all(status.complete_until_ns > listed_ns[0] for status in statuses)
+            statuses = [state.statuses[name_of(resource)] for resource in resources]
+            # The trace begins with the first event, and so each must be complete beyond that.
+            if not begun_ns and all(status.events for status in statuses):
+                begun_ns.append(time.time_ns())
+            until_ns = min(status.complete_until_ns for status in statuses)
+            proved = bool(begun_ns) and until_ns > begun_ns[0]
             if not failed_s and proved:
                 failed_s.append(time.monotonic())
                 for resource in resources:
