@@ -282,7 +282,7 @@ def append_to(path: Path, content: bytes) -> None:
 
 
 def open_to_append(path: Path) -> BinaryIO:
-    """Open a file to append to it; it is made where there is none. Raises OSError."""
+    """Open a file for appending; create it if it does not exist. Raises OSError."""
     with Folder(path.parent) as folder:
         return os.fdopen(folder.open(path.name, os.O_WRONLY | os.O_APPEND | os.O_CREAT), "ab")
 

@@ -120,7 +120,8 @@ class Rerun:
     ) -> Iterator[scheduler_pb2.Round]:
         """Return the rounds after the checkpoint.
 
-        If there is none, or the scheduler refuses it, they are those since the scheduler started.
+        Without a checkpoint, or if the scheduler refuses it, these are all rounds since the
+        scheduler started.
         """
         if checkpoint is None:
             return self._restarted(rounds, restarted_ns)

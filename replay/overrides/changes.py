@@ -32,10 +32,7 @@ _END = "the objects that exist have been changed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceChanges:
-    """Changes by name, in the order in which they are applied.
-
-    templates: copies of templates for multiplied requests have numbers above it.
-    """
+    """Changes by name, in the order in which they are applied."""
 
     workloads: Mapping[tuple[str, str], WorkloadChange] = field(default_factory=dict)
     classes: Mapping[str, ClassChange] = field(default_factory=dict)
@@ -44,12 +41,14 @@ class TraceChanges:
     requests: tuple[RequestFactor, ...] = ()
     nodes: NodePlan = field(default_factory=NodePlan)
     inventory: TraceInventory = field(default_factory=TraceInventory)
-    templates: int = 0
 
-    def of(self, records: Records) -> Records:
-        """Return the changed records; each change reads the result of the previous one."""
+    def of(self, records: Records, template_numbers: Iterator[int]) -> Records:
+        """Return the changed records; each change reads the result of the previous one.
+
+        template_numbers: the numbers that copies of templates get.
+        """
         if self.workloads:
-            records = change_workloads(records, self.workloads, self.inventory)
+            records = change_workloads(records, self.workloads, self.inventory, template_numbers)
         if self.classes:
             records = change_classes(records, self.classes)
         if self.budgets:
@@ -57,7 +56,7 @@ class TraceChanges:
         if self.devices:
             records = change_devices(records, self.devices)
         if self.requests:
-            records = change_requests(records, self.requests, self.templates)
+            records = change_requests(records, self.requests, template_numbers)
         return change_nodes(records, self.nodes) if self.nodes else records
 
 

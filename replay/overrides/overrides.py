@@ -10,7 +10,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
-from itertools import chain
+from itertools import chain, count
 
 import click
 
@@ -66,8 +66,6 @@ from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1 import trace_pb2
 
 Records = Iterator[trace_pb2.Record]
-_COPIES_MAX = 1 << 20
-"""Numbers of templates for copies that one moment's overrides make."""
 _NO_OTHER_USAGE = trace_pb2.ImportIssue(
     kind="usage",
     message="the trace has no usage: pods that --usage does not select use nothing and are evicted "
@@ -103,10 +101,11 @@ class OverridePlan:
     def records(self, seed: int) -> Records:
         """Return the changed trace; `seed` determines the order of arrivals."""
         arrivals = self.arrivals
+        numbers = count(self.changes.inventory.templates + 1)
         # Each change reads the result of the previous changes.
         changes: tuple[tuple[object, Callable[[Records], Records]], ...] = (
-            (True, self.changes.of),
-            *((True, partial(_from, at_ns, later)) for at_ns, later in self.later),
+            (True, lambda trace: self.changes.of(trace, numbers)),
+            *((True, partial(_from, at_ns, later, numbers)) for at_ns, later in self.later),
             (arrivals, lambda trace: arrivals_only(trace, arrivals, seed) if arrivals else trace),
             (self.releases, lambda trace: apply_releases(trace, self.releases, self.start_ns)),
             (self.actions, lambda trace: at_times(trace, self.actions)),
@@ -119,8 +118,8 @@ class OverridePlan:
         return records
 
 
-def _from(at_ns: int, changes: TraceChanges, trace: Records) -> Records:
-    return from_time(trace, at_ns, changes.of)
+def _from(at_ns: int, changes: TraceChanges, numbers: Iterator[int], trace: Records) -> Records:
+    return from_time(trace, at_ns, lambda records: changes.of(records, numbers))
 
 
 _always = partial(option, stored=1)
@@ -317,14 +316,12 @@ class Overrides:
             self._effective(of(OverrideTarget.PODS), lambda chosen: request_factors(chosen, read)),
             read,
         )
-        number = [0, *self._times].index(at_ns) + 1
         return TraceChanges(
             workloads=workloads,
             classes=classes,
             budgets=budgets,
             devices=devices,
             requests=requests,
-            templates=inventory.templates + number * _COPIES_MAX,
             nodes=self._node_plan(at_ns, inventory, read),
             inventory=inventory,
         )

@@ -10,15 +10,18 @@ removed: it is of the former requests.
 from __future__ import annotations
 
 import copy
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from functools import partial
 from math import ceil
 
 from replay.overrides.assignment import Assignment
 from replay.overrides.names import shown_names
 from replay.overrides.selector import existing_labels, parse_selector
+from replay.overrides.template_copies import TemplateCopies
 from replay.overrides.timed import renumbered
 from replay.trace.validate import pod_template
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
@@ -64,13 +67,13 @@ def request_factors(
 
 
 def change_requests(
-    records: Iterable[trace_pb2.Record], factors: Sequence[RequestFactor], templates: int
+    records: Iterable[trace_pb2.Record], factors: Sequence[RequestFactor], numbers: Iterator[int]
 ) -> Iterator[trace_pb2.Record]:
     """Yield the records with the requests multiplied, renumbered.
 
-    Pods of a template that are changed get a copy of it, with a number above `templates`.
+    Changed pods of a template get a copy of it, which gets the next of `numbers`.
     """
-    return renumbered(_Multiplying(factors, templates).of(records))
+    return renumbered(_Multiplying(factors, numbers).of(records))
 
 
 def _parsed(given: Assignment) -> RequestFactor:
@@ -95,7 +98,7 @@ def _refuse_unmet(
     given: Assignment, factor: RequestFactor, records: Iterable[trace_pb2.Record]
 ) -> None:
     """Raise NoEffectError where no pod matches, or none of these requests the resources."""
-    multiplying = _Multiplying([factor], 0)
+    multiplying = _Multiplying([factor], itertools.count())
     for _ in multiplying.of(records):
         if multiplying.has_changed:
             return
@@ -109,29 +112,22 @@ def _refuse_unmet(
 class _Multiplying:
     """One pass over a trace; `labels`: those of its pods and pod templates."""
 
-    def __init__(self, factors: Sequence[RequestFactor], templates: int) -> None:
+    def __init__(self, factors: Sequence[RequestFactor], numbers: Iterator[int]) -> None:
         self._factors = factors
-        self._templates: dict[int, pod_pb2.Pod] = {}
-        self._profiles: dict[int, int] = {}
-        self._made: dict[tuple[int, tuple[RequestFactor, ...]], int] = {}
-        self._last = templates
+        self._copies = TemplateCopies(numbers)
         self.labels = set[_Labels]()
         self.has_changed = False
 
     def of(self, records: Iterable[trace_pb2.Record]) -> Iterator[trace_pb2.Record]:
         for record in records:
+            self._copies.note(record)
             match record.WhichOneof("record"):
-                case "template":
-                    self._templates[record.template.id] = record.template.pod
-                case "usage" if record.usage.template_id:
-                    self._profiles[record.usage.template_id] = record.usage.id
                 case "pod_create":
                     yield from self._created(record)
-                    continue
                 case "create" | "update" as case:
                     yield self._changed(record, case)
-                    continue
-            yield record
+                case _:
+                    yield record
 
     def _chosen(self, *metas: meta_pb2.ObjectMeta) -> tuple[RequestFactor, ...]:
         """Return the factors of a pod with the labels of `metas`."""
@@ -140,30 +136,15 @@ class _Multiplying:
         return tuple(factor for factor in self._factors if factor.selector.matches(labels))
 
     def _created(self, record: trace_pb2.Record) -> Iterator[trace_pb2.Record]:
-        create = record.pod_create
-        template = self._templates.get(create.template_id)
-        own = create.pod.metadata
+        own, template = record.pod_create.pod.metadata, self._copies.of(record.pod_create)
         chosen = self._chosen(own) if template is None else self._chosen(template.metadata, own)
         if not chosen:
             yield record
             return
         changed = copy.deepcopy(record)
         _forget_allocated(changed.pod_create.pod.status)
-        if template is None:
-            self._multiply(changed.pod_create.pod.spec, chosen)
-            yield changed
-            return
-        made = self._made.get((create.template_id, chosen))
-        if made is None:
-            self._last += 1
-            made = self._made[create.template_id, chosen] = self._last
-            copied = trace_pb2.Template(id=made, pod=template)
-            self._multiply(copied.pod.spec, chosen)
-            yield trace_pb2.Record(time_ns=record.time_ns, template=copied)
-        changed.pod_create.template_id = made
-        if not create.life.usage_id and create.template_id in self._profiles:
-            changed.pod_create.life.usage_id = self._profiles[create.template_id]
-        yield changed
+        multiply = partial(self._multiply, chosen=chosen)
+        yield from self._copies.with_spec(changed, chosen, multiply)
 
     def _changed(self, record: trace_pb2.Record, case: str) -> trace_pb2.Record:
         message: object_pb2.KubernetesObject = getattr(record, case)

@@ -10,11 +10,13 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from replay.overrides.assignment import Assignment, OverrideTarget, unknown_field_error
 from replay.overrides.inventory import TraceInventory, Workload
 from replay.overrides.names import unknown_name
 from replay.overrides.priority_classes import ClassChange
+from replay.overrides.template_copies import TemplateCopies
 from replay.overrides.timed import renumbered
 from replay.trace.validate import pod_template
 from replay.world.api.pod_record import controller_uid
@@ -127,35 +129,30 @@ def change_workloads(
     records: Iterable[trace_pb2.Record],
     changes: Mapping[tuple[str, str], WorkloadChange],
     inventory: TraceInventory,
+    numbers: Iterator[int],
 ) -> Iterator[trace_pb2.Record]:
-    """Yield the records with the changes.
+    """Yield the records with the changes, renumbered.
 
-    If pods of different classes share a template, the changed pods get a copy of it.
+    Changed pods of a template get a copy of it, which gets the next of `numbers`.
     """
-    return renumbered(_WorkloadChanges(changes, inventory).of(records))
+    return renumbered(_WorkloadChanges(changes, inventory, numbers).of(records))
 
 
 class _WorkloadChanges:
     def __init__(
-        self, changes: Mapping[tuple[str, str], WorkloadChange], inventory: TraceInventory
+        self,
+        changes: Mapping[tuple[str, str], WorkloadChange],
+        inventory: TraceInventory,
+        numbers: Iterator[int],
     ) -> None:
         self._changes = changes
         self._classes = _classes_by_owner(changes, inventory)
-        self._templates: dict[int, pod_pb2.Pod] = {}
-        self._profiles: dict[int, int] = {}
-        self._made: dict[tuple[int, str], int] = {}
-        self._last = inventory.templates
+        self._copies = TemplateCopies(numbers)
 
     def of(self, records: Iterable[trace_pb2.Record]) -> Iterator[trace_pb2.Record]:
         for record in records:
+            self._copies.note(record)
             match record.WhichOneof("record"):
-                case "template":
-                    self._templates[record.template.id] = record.template.pod
-                    yield record
-                case "usage":
-                    if record.usage.template_id:
-                        self._profiles[record.usage.template_id] = record.usage.id
-                    yield record
                 case "pod_create":
                     yield from self._with_pod(record)
                 case "create" | "update" as case:
@@ -167,28 +164,12 @@ class _WorkloadChanges:
         return self._classes.get(controller_uid(meta))
 
     def _with_pod(self, record: trace_pb2.Record) -> Iterator[trace_pb2.Record]:
-        create = record.pod_create
-        new = self._class_of(create.pod.metadata)
+        new = self._class_of(record.pod_create.pod.metadata)
         if new is None:
             yield record
             return
-        changed = copy.deepcopy(record)
-        template = self._templates.get(create.template_id)
-        if template is None:
-            _assign(changed.pod_create.pod.spec, new)
-            yield changed
-            return
-        made = self._made.get((create.template_id, new.name))
-        if made is None:
-            self._last += 1
-            made = self._made[create.template_id, new.name] = self._last
-            copy_ = trace_pb2.Template(id=made, pod=template)
-            _assign(copy_.pod.spec, new)
-            yield trace_pb2.Record(time_ns=record.time_ns, template=copy_)
-        changed.pod_create.template_id = made
-        if not create.life.usage_id and create.template_id in self._profiles:
-            changed.pod_create.life.usage_id = self._profiles[create.template_id]
-        yield changed
+        assign = partial(_assign, new=new)
+        yield from self._copies.with_spec(copy.deepcopy(record), new.name, assign)
 
     def _with_object(self, record: trace_pb2.Record, case: str) -> trace_pb2.Record:
         given: object_pb2.KubernetesObject = getattr(record, case)

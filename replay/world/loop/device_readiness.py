@@ -56,7 +56,7 @@ class DeviceReadiness:
         return bool(missing)
 
     def node_of_binding(self, uid: str) -> str:
-        """Return the node of a binding that waits for devices, "" if there is none."""
+        """Return the node of a binding that waits for devices; "" if none waits."""
         outcome = self._waiting.get(uid)
         return "" if outcome is None else outcome.bind.node_name
 

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from replay.overrides.errors import OverrideError
 from replay.overrides.overrides import Overrides
+from reprieve.kube.v1beta1 import meta_pb2, object_pb2, pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.time import SECOND_NS
-from tests.unit.overrides.traces import trace, with_controllers
+from tests.unit.overrides.traces import pod, trace, with_controllers
 
 AT_NS = 14
 """When pod on-n1 is created; the trace begins at 1."""
@@ -72,6 +75,42 @@ def test_several_times_are_one_after_the_other() -> None:
         and getattr(record, case).HasField("priority_class")
     ]
     assert values == [(2, 50), (AT_NS, 60)]
+
+
+def test_copies_of_a_template_at_several_times_have_numbers_of_their_own() -> None:
+    """Each pod has the class, and the requests, of its own time; the first pod keeps its own."""
+    owner = object_pb2.KubernetesObject()
+    owner.replica_set.metadata.CopyFrom(meta_pb2.ObjectMeta(name="web", namespace="prod", uid="u"))
+
+    def with_pods() -> Iterator[trace_pb2.Record]:
+        yield from trace()
+        yield trace_pb2.Record(time_ns=20, sequence=16, create=owner)
+        template = trace_pb2.Template(id=1, pod=pod("", tier="back"))
+        yield trace_pb2.Record(time_ns=20, sequence=17, template=template)
+        for number in range(3):
+            create = trace_pb2.PodCreate(template_id=1)
+            create.pod.metadata.name, create.pod.metadata.uid = f"web-{number}", f"web-{number}"
+            create.pod.metadata.owner_references.add(
+                kind="ReplicaSet", name="web", uid="u", controller=True
+            )
+            yield trace_pb2.Record(
+                time_ns=21 + 10 * number, sequence=18 + number, pod_create=create
+            )
+
+    changed = [
+        f"{option},at={at_ns}ns"
+        for at_ns, name in ((25, "system-node-critical"), (35, "system-cluster-critical"))
+        for option in (f"replicaset.web.priorityClassName={name}", "pods(tier=back).requests*=2")
+    ]
+    templates, pods = dict[int, pod_pb2.Pod](), list[tuple[str, str]]()
+    for record in Overrides(sets=tuple(changed)).records(with_pods, 0):
+        if record.HasField("template"):
+            assert record.template.id not in templates
+            templates[record.template.id] = record.template.pod
+        elif record.pod_create.template_id:
+            spec = templates[record.pod_create.template_id].spec
+            pods.append((spec.priority_class_name, spec.containers[0].resources.requests["cpu"]))
+    assert pods == [("batch", "1"), ("system-node-critical", "2"), ("system-cluster-critical", "4")]
 
 
 def test_a_time_after_the_last_record_is_reached() -> None:
