@@ -12,8 +12,8 @@ from click.core import ParameterSource
 from replay.durations import duration_ns
 from replay.options import takes
 from replay.overrides.assignment import Assignment, OverrideTarget, parse_assignment
-from replay.overrides.configuration import scheduler_text
 from replay.overrides.errors import OverrideError
+from replay.overrides.files.configuration import scheduler_text
 from replay.overrides.overrides import Overrides
 from replay.settings import RESTARTABLE, ReplaySettings, SchedulerRestart
 

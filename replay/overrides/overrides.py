@@ -28,9 +28,10 @@ from replay.overrides.assignment import (
 )
 from replay.overrides.budgets import budget_changes
 from replay.overrides.changes import TraceChanges, from_time
-from replay.overrides.configuration import kubelet_text, scheduler_text
 from replay.overrides.devices import device_changes
 from replay.overrides.errors import NoEffectError, OverrideError
+from replay.overrides.files.configuration import kubelet_text, scheduler_text
+from replay.overrides.files.node_groups import groups_text
 from replay.overrides.inventory import TraceInventory, take_inventory
 from replay.overrides.node_actions import (
     DrainRequest,
@@ -41,7 +42,6 @@ from replay.overrides.node_actions import (
     parse_fail,
     refuse_late,
 )
-from replay.overrides.node_groups import groups_text
 from replay.overrides.nodes import (
     ORDERS,
     NodePlan,

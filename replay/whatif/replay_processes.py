@@ -13,8 +13,7 @@ import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import IO, BinaryIO, Self
+from typing import IO, BinaryIO
 
 import orjson
 
@@ -35,7 +34,7 @@ class CellError(RuntimeError):
 
 
 class ReplayProcesses:
-    """Processes that replay; threads use them, and one thread may stop all. A context manager.
+    """Processes that replay; threads use them, and one thread may stop all.
 
     There are as many as replays at the same time. Each has a process group of its own: Ctrl-C on a
     terminal reaches the command alone, which stops them. Each has a pipe as standard input, and
@@ -47,17 +46,6 @@ class ReplayProcesses:
         self._idle = list[_ReplayProcess]()
         self._all = set[_ReplayProcess]()
         self._stopped = False
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def run(self, arguments: Sequence[str], log: Path) -> int:
         """Replay with its messages in the file `log`; return its exit code.

@@ -97,7 +97,7 @@ def run_sweep(
         if dask:
             runner = _on_dask(folder, missing, dask)
         else:
-            used = replays or stack.enter_context(ReplayProcesses())
+            used = replays or stack.enter_context(contextlib.closing(ReplayProcesses()))
             runner = _locally(folder, missing, workers, used)
         for finished in runner:
             ended[finished.cell.name] = finished
@@ -241,7 +241,7 @@ def run_cell_remotely(folder: str, arguments: Sequence[str], stop: str) -> dict[
             replays.stop()
             return
 
-    with ReplayProcesses() as replays:
+    with contextlib.closing(ReplayProcesses()) as replays:
         threading.Thread(target=watch, args=[replays], daemon=True).start()
         try:
             return run_cell(folder, arguments, replays)
@@ -266,7 +266,7 @@ def run_into(
     options = ["--in-process", "--run", str(run), "-q", "--no-report"]
     options += ["--force"] if force else []
     with contextlib.ExitStack() as stack:
-        used = replays or stack.enter_context(ReplayProcesses())
+        used = replays or stack.enter_context(contextlib.closing(ReplayProcesses()))
         code = used.run([*arguments, *options], log)
     if code:
         messages = log.read_text(encoding="utf-8", errors="replace").strip()

@@ -28,7 +28,7 @@ AT = "4m"
 AT_NS = 240 * SECOND_NS
 NODE = "node-0003"
 SHOWN = {"--fail", "--rules"}
-"""What-ifs of whose runs all that commands show is compared, too; it follows from their files."""
+"""What-ifs whose runs are compared by all that commands show, not only by long tests."""
 RELEASE = """
 apiVersion: v1
 kind: Pod
@@ -96,14 +96,15 @@ def shared_of(run: RunDirectory) -> SharedBeginning:
         ),
     ],
 )
+@pytest.mark.parametrize("is_long", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_a_fork_is_the_run_of_its_twin(
-    forked: Path, added: Sequence[str], timed: Sequence[str]
+    forked: Path, added: Sequence[str], timed: Sequence[str], is_long: bool
 ) -> None:
     """Most of it was not played."""
-    name = added[0] + added[1][-12:]
+    name = added[0] + added[1][-12:] + "-long" * is_long
     fork = replayed(forked, f"fork{name}", "--from", "a", "--at", AT, *added)
     twin = replayed(forked, f"twin{name}", "c.ktr", *timed)
-    unequal = differences if added[0] in SHOWN else recorded_differences
+    unequal = differences if is_long or added[0] in SHOWN else recorded_differences
     assert not unequal(fork.path, twin.path)
     shared = shared_of(fork)
     assert shared.run == "a"

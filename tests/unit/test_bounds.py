@@ -22,8 +22,8 @@ from replay.errors import TraceError
 from replay.importers.registry import open_trace
 from replay.kube.documents import read_documents
 from replay.overrides.assignment import parse_assignment
-from replay.overrides.configuration import scheduler_text
 from replay.overrides.errors import OverrideError
+from replay.overrides.files.configuration import scheduler_text
 from services.config.strict import document
 from services.typed import DataError
 

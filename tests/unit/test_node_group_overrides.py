@@ -7,7 +7,7 @@ import pytest
 from replay.autoscaling.file import autoscaling, read
 from replay.overrides.assignment import parse_assignment
 from replay.overrides.errors import NoEffectError, OverrideError
-from replay.overrides.node_groups import groups_text
+from replay.overrides.files.node_groups import groups_text
 from replay.overrides.overrides import Overrides
 from services.kube.time import SECOND_NS
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -222,7 +223,7 @@ def _runs(
     exit code; the comparison has their number. If a replay fails, the files of all runs are
     removed, so that the folder can be used again.
     """
-    with refusing(RunError, OSError), ReplayProcesses() as replays:
+    with refusing(RunError, OSError), closing(ReplayProcesses()) as replays:
         base = folder or next_folder("compare")
         for name, arguments in chosen.items():
             shares = () if former is None else ("--share", str(former))

@@ -7,6 +7,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,7 @@ replay_worker.main()
 def _replays(monkeypatch: pytest.MonkeyPatch) -> Iterator[ReplayProcesses]:
     """Let replays be stand-ins, which write their process number and end as asked."""
     monkeypatch.setattr(replay_processes, "_CHILD", _STAND_IN)
-    with ReplayProcesses() as replays:
+    with closing(ReplayProcesses()) as replays:
         yield replays
 
 
