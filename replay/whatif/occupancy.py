@@ -83,8 +83,8 @@ class Occupancy:
 
         What is free on a node counts by the share of the pods that do not fit there, judged by
         requests alone. Pods that request nothing of the resource are left out; without any other
-        pod there is no value. Of a device class: the part of its devices that are free and whose
-        parts are in use.
+        pod there is no value. Of a device class: the part of its devices that are blocked
+        (replay/results/run/device_use.py).
         Source: Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
         Fragmentation Gradient Descent", USENIX ATC 2023, which weighs free GPUs by the typical
         tasks that cannot use them; here of any resource, and without its kinds of partial GPUs.
