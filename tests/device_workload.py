@@ -94,7 +94,7 @@ def workload(
 ) -> list[trace_pb2.Record]:
     """Return the trace of a cluster, whose pods come one after the other.
 
-    A pod, a node and the claim in common may be deleted on the way.
+    A pod, a node and the claim in common may be deleted on the way, which may also come late.
     """
     draw = random.Random(seed)  # noqa: S311 - a test's choices
     nodes, pods = nodes or draw.randint(1, 3), pods or draw.randint(4, 16)
@@ -112,6 +112,10 @@ def workload(
             gone.delete.object.kind, gone.delete.object.name = kind, name
             gone.delete.object.namespace = "" if kind == "Node" else "default"
             later.append(gone)
+    if draw.random() < 0.4:
+        ours = [record for record in records if record.create.HasField("resource_claim")]
+        for record in ours:
+            record.time_ns = start_ns + draw.randint(1, 30) * SECOND_NS
     ordered = sorted([*records, *later], key=lambda record: record.time_ns)
     for number, record in enumerate(ordered, 1):
         record.sequence = number

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from replay.conform.vectors.scheduling import Json
 from replay.conform.vectors.vectors import RECORDED
+from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.scheduler.configuration import options_of, read_configuration
 from services.scheduler.core.session.scheduler import Scheduler
@@ -29,4 +30,6 @@ def scheduler_of(scenario: Json, queue_rules: str, rules: str = "v1.34") -> Sche
     config = scheduler_pb2.SchedulerConfig(rules=rules)
     if "schedulerConfiguration" in scenario:
         config.kube_scheduler_configuration = json.dumps(scenario["schedulerConfiguration"])
-    return Scheduler(options_of(config, read_configuration(config), queue_rules))
+    return Scheduler(
+        options_of(config, read_configuration(config), queue_pb2.QueueConfig(rules=queue_rules))
+    )

@@ -63,7 +63,7 @@ class PlacementAudit:
     ) -> None:
         registry = registry_with(plugins)
         file = read_configuration(config, registry)
-        options = options_of(config, file, queue_config_of(config, file).rules)
+        options = options_of(config, file, queue_config_of(config, file))
         profiles = options.profiles or (options.rules.profile,)
         by_name = {profile.scheduler_name: profile for profile in profiles}
         served = tuple(

@@ -192,7 +192,13 @@ class Decoder:
         return PatchPod(patch, status)
 
     def _status(self, message: pod_pb2.PodStatus) -> PodStatus:
-        """Return a status' value; pods that start at one moment have equal ones."""
+        """Return a status' value; pods that start at one moment share all but their claims."""
+        claim_names = fields.claim_names(message)
+        if claim_names:
+            shared = pod_pb2.PodStatus()
+            shared.CopyFrom(message)
+            shared.ClearField("resource_claim_statuses")
+            return self._status(shared)._replace(claim_names=claim_names)
         key = message.SerializeToString()
         status = self._statuses.get(key)
         if status is None:
@@ -212,7 +218,6 @@ def _status_value(message: pod_pb2.PodStatus, field: str) -> PodStatus:
     return PodStatus(
         *(phase, conditions, message.nominated_node_name, start_ns, container_resources),
         fields.pod_resources(message, field),
-        fields.claim_names(message),
     )
 
 

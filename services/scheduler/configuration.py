@@ -71,11 +71,12 @@ def connected(
 def options_of(
     config: scheduler_pb2.SchedulerConfig,
     file: SchedulerConfiguration,
-    queue_version: str,
+    queue_config: queue_pb2.QueueConfig,
     extenders: tuple[Extender, ...] = (),
 ) -> SchedulerOptions:
-    """Return the options of a configuration. Raises FieldError."""
+    """Return the options of a configuration, with that of its queue. Raises FieldError."""
     rules = _rules(config)
+    queue_version = queue_config.rules
     if queue_version not in QUEUE_TRAITS:
         raise FieldError(
             "config.queue.rules",
@@ -98,7 +99,13 @@ def options_of(
             if config.ignore_device_claims
             else DeviceSelectors(multiple=rules.multiple_allocations)
         ),
+        queue_has_in_tree_hints=_has_in_tree_hints(queue_config),
     )
+
+
+def _has_in_tree_hints(queue: queue_pb2.QueueConfig) -> bool:
+    hints = queue.queueing_hints or not queue.HasField("queueing_hints")
+    return QUEUE_TRAITS[queue.rules].registers_events and hints and not queue.hints
 
 
 def queue_config_of(

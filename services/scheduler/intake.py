@@ -298,9 +298,7 @@ class Intake:
 
         Before v1.34 the queue counts every move, so that each may change it.
         """
-        return (
-            not isinstance(step, Move) or self._counts_moves or self._core.may_move_pods(step.event)
-        )
+        return not isinstance(step, Move) or self._counts_moves or self._core.may_move_pods(step)
 
     def _patch(self, change: PatchPod) -> tuple[pod_pb2.Pod | None, Sequence[QueueStep]]:
         """Apply a patch; one of an unknown pod is ignored, as a late watch event is."""

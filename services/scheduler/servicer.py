@@ -90,7 +90,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
     ) -> service_pb2.Session:
         file = self._read(request.config)
         queue_config = queue_config_of(request.config, file)
-        options_of(request.config, file, queue_config.rules)
+        options_of(request.config, file, queue_config)
         self._sessions.check_free()
         queue = await self._queue.open(queue_config)
         async with _closed_unless_done(queue):
@@ -199,7 +199,7 @@ class SchedulerServicer(scheduler_service_pb2_grpc.SchedulerServiceServicer):
         connect = None if config.recorded_extenders else partial(connected, file, self._allowed)
         extenders = SessionExtenders(file.extenders, connect)
         try:
-            options = options_of(config, file, queue.config.rules, extenders.connected)
+            options = options_of(config, file, queue.config, extenders.connected)
         except RefusalError:
             extenders.close()
             raise

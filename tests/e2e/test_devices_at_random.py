@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from replay.backends.processes import EmbeddedServices
 from replay.results.run.directory import RunDirectory
 from replay.world.models import Models
+from services.kube.devices import ResourceClaim
 from services.kube.quantity import parse
 from services.kube.time import SECOND_NS
+from services.scheduler.core.queueing.steps import Move
+from services.scheduler.core.session.scheduler import Scheduler
 from tests import device_objects as k8s
 from tests.device_workload import MEMORY, workload
 from tests.e2e.replays import run
@@ -73,6 +76,32 @@ def test_the_generated_clusters_use_devices_of_every_kind(
             used |= {name.split("/")[1].split("-")[0] for name in k8s.allocated(claims)}
             used |= {name.split("/")[1] for name, _ in k8s.consumed(claims)}
     assert used == {"gpu", "part", "shared"}
+
+
+def test_a_queue_that_hears_of_every_claim_moves_the_same_pods(
+    here: EmbeddedServices, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The scheduler withholds an event of a claim unless a pod that uses it may move."""
+    hears = Scheduler.may_move_pods
+    heard: list[bool] = []
+
+    def sent(scheduler: Scheduler, move: Move) -> bool:
+        if isinstance(move.new, ResourceClaim):
+            heard.append(hears(scheduler, move))
+        return True
+
+    for seed in range(8):
+        records = workload(tmp_path, seed)
+        run(here, records, tmp_path / f"spared-{seed}", rules="v1.36")
+        with monkeypatch.context() as patch:
+            patch.setattr(Scheduler, "may_move_pods", sent)
+            run(here, records, tmp_path / f"all-{seed}", rules="v1.36")
+        logs = [
+            (tmp_path / f"{name}-{seed}" / "decisions.jsonl").read_bytes()
+            for name in ("spared", "all")
+        ]
+        assert logs[0] == logs[1]
+    assert set(heard) == {True, False}
 
 
 @pytest.mark.parametrize("cost", [0, SECOND_NS])

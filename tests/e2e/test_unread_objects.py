@@ -13,7 +13,7 @@ from replay.kube.kinds import to_object
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
-from services.scheduler.core.queueing.steps import EventLabel
+from services.scheduler.core.queueing.steps import EventLabel, Move
 from services.scheduler.core.session.options import RULES, SchedulerOptions
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.queue_client import QueueLink
@@ -38,8 +38,8 @@ def test_a_queue_that_gets_everything_shows_the_same_heads(
         asked.append(reads(scheduler, event))
         return True
 
-    def sent(scheduler: Scheduler, event: EventLabel) -> bool:
-        heard.append(hears(scheduler, event))
+    def sent(scheduler: Scheduler, move: Move) -> bool:
+        heard.append(hears(scheduler, move))
         return True
 
     address = services.addresses["queue"]

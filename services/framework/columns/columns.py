@@ -172,6 +172,11 @@ class ChangeLog:
         self._rows[length] = row
         self.end += 1
 
+    def note_all(self) -> None:
+        """Record that every row changed."""
+        self.end += 1
+        self._start = self.end
+
     def since(self, position: int) -> NDArray[np.int64] | None:
         """Return the rows changed since `position`, some maybe twice; None means every row."""
         if position < self._start:

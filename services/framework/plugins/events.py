@@ -7,12 +7,21 @@ with queueing hints on and the feature gates at their defaults.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 from pkgutil import iter_modules
 
 from services.framework import plugins
-from services.framework.cluster_event import QueueingHintFn, Registration, event_of
+from services.framework.cluster_event import (
+    ClaimUsers,
+    ClusterEvent,
+    ObjectEvent,
+    QueueingHintFn,
+    Registration,
+    UsersOf,
+    event_of,
+)
 from services.framework.hints import HintProfiles, PluginEvents
 
 _NAMES: Mapping[str, tuple[str, ...]] = {"v1.34": ("EVENTS",), "v1.36": ("EVENTS_V1_36", "EVENTS")}
@@ -59,6 +68,24 @@ COUNT_PODS_OF_NAMESPACE: frozenset[str] = frozenset(
 """The plugins whose refused pods any assigned pod of their namespace may help."""
 
 _NODE_ADD = event_of("NodeAdd")
+
+
+@lru_cache
+def _reached(version: str, label: str) -> tuple[ClusterEvent, tuple[UsersOf | None, ...]]:
+    """Return an event, and `users_of` of each in-tree registration that it reaches."""
+    event = event_of(label)
+    rows = (row for row in registrations({}, version) if row.event.covers(event))
+    return event, tuple(row.users_of for row in rows)
+
+
+def claim_users(
+    version: str, label: str, old: object | None, new: object | None
+) -> ClaimUsers | None:
+    """Return the only pods that the in-tree hints may queue on an event; None: any pods."""
+    event, users_of = _reached(version, label)
+    if len(users_of) != 1 or users_of[0] is None:
+        return None
+    return users_of[0](ObjectEvent(event=event, old=old, new=new))
 
 
 def without_hints(version: str) -> tuple[Registration, ...]:

@@ -125,15 +125,13 @@ class Framework:
         self._pre_binds: list[PreBindPlugin] = at(ExtensionPoint.PRE_BIND)
         self._binds: list[BindPlugin] = at(ExtensionPoint.BIND)
         self._post_binds: list[PostBindPlugin] = at(ExtensionPoint.POST_BIND)
-        self._has_out_of_tree = any(plugin.name not in IN_TREE for plugin in self.plugins)
         beyond = [plugin for plugin in configured.filters if plugin.scope not in _OF_ONE_NODE]
-        self._beyond_nodes = frozenset(plugin.name for plugin in beyond)
+        out_of_tree = (plugin.name for plugin in self.plugins if plugin.name not in IN_TREE)
+        self.has_out_of_tree = any(plugin.name not in IN_TREE for plugin in self.plugins)
+        self._beyond_nodes = frozenset(plugin.name for plugin in beyond).union(out_of_tree)
         self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
         self.verdicts = Verdicts(
-            configured,
-            snapshot,
-            has_out_of_tree=self._has_out_of_tree,
-            checks=raisers(self.plugins),
+            configured, snapshot, has_out_of_tree=self.has_out_of_tree, checks=raisers(self.plugins)
         )
         self._claims = [plugin for plugin in self._reserves if isinstance(plugin, ClaimsPlugin)]
         for plugin in self.plugins:
@@ -178,13 +176,16 @@ class Framework:
         That requires a filter which reads beyond single nodes, or an out-of-tree plugin: the queue
         has no hints for it.
         """
-        if self._has_out_of_tree:
+        if self.has_out_of_tree:
             return True
         keys = [filter_key(pod, self.snapshot) for filter_key in self._beyond_keys]
         return keys.count(None) != len(keys)
 
     def any_reads_beyond_nodes(self, plugins: Iterable[str]) -> bool:
-        """Return whether one of `plugins`, which refused a pod, reads beyond single nodes."""
+        """Return whether one of `plugins`, which refused a pod, reads beyond single nodes.
+
+        An out-of-tree plugin may.
+        """
         return not self._beyond_nodes.isdisjoint(plugins)
 
     def post_filter(

@@ -379,8 +379,8 @@ class Snapshot:
         """Mark the nodes that can access a pool as changed, as if their pods had changed."""
         name = None if pool is None else self.catalog.devices.slices.node_of_pool(pool)
         if name is None:
-            for row in self.columns.rows.tolist():
-                self.touch(row)
+            self.pod_log.note_all()
+            self.row_log.note_all()
         elif (row := self.row(name)) is not None:
             self.touch(row)
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 from weakref import WeakValueDictionary
 
 import orjson
@@ -112,6 +112,16 @@ def _(_args: _Fields) -> None:
     """Nothing of them is served: a search ends by its steps."""
 
 
+class _PodKey(NamedTuple):
+    """The key of a pod's verdicts, with the pod's claims; `version` is that of the devices."""
+
+    pod: Pod | None
+    version: int
+    now_ns: int
+    key: ClaimsKey | None
+    claims: tuple[ResourceClaim, ...]
+
+
 class DynamicResources(
     PreEnqueuePlugin,
     FilterPlugin[PreparedClaims],
@@ -148,6 +158,7 @@ class DynamicResources(
         self._pools: dict[str, tuple[Slices, Node, tuple[Pool, ...]]] = {}
         self._changes: dict[str, ClaimChanges] = {}
         self._failures: dict[str, Status | None] = {}
+        self._last = _PodKey(None, 0, 0, None, ())
 
     @property
     def unprepared_text(self) -> str:
@@ -193,6 +204,19 @@ class DynamicResources(
         )
 
     def _key(
+        self, pod: Pod, snapshot: Snapshot
+    ) -> tuple[ClaimsKey | None, tuple[ResourceClaim, ...]]:
+        """Return the key of the pod's verdicts, and its claims.
+
+        Filter, Score and Reserve of one cycle ask for the same: the last answer is kept.
+        """
+        last, version = self._last, snapshot.catalog.devices.version
+        if last.pod is not pod or (last.version, last.now_ns) != (version, snapshot.now_ns):
+            key, claims = self._new_key(pod, snapshot)
+            last = self._last = _PodKey(pod, version, snapshot.now_ns, key, claims)
+        return last.key, last.claims
+
+    def _new_key(
         self, pod: Pod, snapshot: Snapshot
     ) -> tuple[ClaimsKey | None, tuple[ResourceClaim, ...]]:
         devices = snapshot.catalog.devices
@@ -378,28 +402,30 @@ class DynamicResources(
             )
             for claim in claims
         ]
-        allocation = next(allocations, None)
-        changes = ClaimChanges(
-            claims=tuple(
-                after for before, after in zip(claims, changed, strict=True) if after is not before
-            )
+        written = tuple(
+            after for before, after in zip(claims, changed, strict=True) if after is not before
         )
+        allocation = next(allocations, None)
+        created: ResourceClaim | None = None
+        mappings: tuple[tuple[str, str, str], ...] = ()
         failure: Status | None = None
         if key.extended is not None and result is not None and allocation is not None:
             suffix = blake2b(pod.uid.encode(), digest_size=3).hexdigest()[:5]
             claim = extended.new_claim(pod, f"{pod.name}-extended-resources-{suffix}")
             claim = extended.with_requests(claim, result.requests or ())
             created = self._bound(claim, allocation, pod, snapshot.now_ns)
-            changes = replace(changes, created=created, mappings=result.mappings)
+            mappings = result.mappings
             changed.append(created)
-            if not result.mappings:
+            if not mappings:
                 failure = self._failure(
                     f"nil or empty request mappings, no update of pod {pod.key} "
                     "ExtendedResourceClaimStatus"
                 )
         waits = self.rules.conditions and not all(map(is_ready, changed))
         return PlannedClaims(
-            changes=replace(changes, waits=waits and failure is None),
+            changes=ClaimChanges(
+                claims=written, created=created, mappings=mappings, waits=waits and failure is None
+            ),
             failure=failure,
             in_binding=True,
         )
@@ -411,17 +437,19 @@ class DynamicResources(
         self, claim: ResourceClaim, allocation: Allocation | None, pod: Pod, now_ns: int
     ) -> ResourceClaim:
         """Return a claim as PreBind leaves it: allocated, and reserved for the pod."""
-        if allocation is not None:
-            finalizers = claim.finalizers
-            if FINALIZER not in finalizers:
-                finalizers = (*finalizers, FINALIZER)
-            claim = replace(claim, finalizers=finalizers, allocation=allocation)
-        if claim.is_reserved_for(pod.uid) or claim.allocation is None:
+        finalizers, reserved_for = claim.finalizers, claim.reserved_for
+        if allocation is not None and FINALIZER not in finalizers:
+            finalizers = (*finalizers, FINALIZER)
+        allocation = allocation or claim.allocation
+        if allocation is not None and not claim.is_reserved_for(pod.uid):
+            reserved_for = (*reserved_for, Consumer(name=pod.name, uid=pod.uid))
+            if self.rules.conditions and allocation.time_ns is None:
+                allocation = replace(allocation, time_ns=now_ns)
+        if allocation is claim.allocation and reserved_for is claim.reserved_for:
             return claim
-        if self.rules.conditions and claim.allocation.time_ns is None:
-            claim = replace(claim, allocation=replace(claim.allocation, time_ns=now_ns))
-        consumer = Consumer(name=pod.name, uid=pod.uid)
-        return replace(claim, reserved_for=(*claim.reserved_for, consumer))
+        return replace(
+            claim, finalizers=finalizers, allocation=allocation, reserved_for=reserved_for
+        )
 
     def changed(self, pod: Pod) -> ClaimChanges | None:
         return self._changes.pop(pod.uid, None)

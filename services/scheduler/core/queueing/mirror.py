@@ -5,16 +5,17 @@ nominations; the filters need them for every node, so the scheduler follows the 
 that it sends. Pods that a PreEnqueue plugin holds are kept out of queues without gates.
 
 PendingPods counts the pods that other pods' arrival may make schedulable, and the pods that an
-event may move at all: those that were tried and requeued, and those that a PreEnqueue plugin holds.
-In which sub-queue they are only the queue knows; the counts suffice to see that an event moves
-none.
+event may move at all: those that were tried and requeued, and those that a PreEnqueue plugin held.
+None that is held is moved before the scheduler lets it in, which SetGates or Update says. In which
+sub-queue they are only the queue knows; the counts suffice to see that an event moves none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from services.framework.cluster_event import ClaimUsers
 from services.framework.snapshot.nominations import Nominations
 from services.kube.pod import Pod
 from services.scheduler.core.queueing import changes, events
@@ -142,6 +143,7 @@ class QueueMirror:
         """Follow a change of the plugins that gate a pod which has not changed itself."""
         gate = self._gate_of(pod)
         if self.traits.has_gates:
+            self.pending.set_gated(pod.uid, gated=bool(gate))
             return [SetGates(pod=pod, gates=(gate,) if gate else ())]
         if gate or pod.uid not in self._held:
             return []
@@ -209,10 +211,12 @@ class PendingPods:
     """The pending pods of our profiles, those with an unanswered decision included."""
 
     __slots__ = (
+        "_gated",
         "_gated_by",
         "_gates",
         "_movable",
         "_movable_by_pods",
+        "_movable_now",
         "_pending_for_pods",
         "_pods",
     )
@@ -223,6 +227,8 @@ class PendingPods:
         self._gated_by: dict[_GateKey, dict[str, None]] = {}
         self._pending_for_pods = 0
         self._movable: dict[str, bool] = {}
+        self._gated: set[str] = set()
+        self._movable_now = 0
         self._movable_by_pods = 0
 
     def __len__(self) -> int:
@@ -243,7 +249,16 @@ class PendingPods:
         """
         if event in _OF_PODS_ON_NODES and not self._any_movable_by_pods:
             return False
-        return bool(self._movable) or in_flight
+        return self._movable_now > 0 or in_flight
+
+    def is_movable(self, uid: str) -> bool:
+        """Return whether an event may move a pod that is not in flight."""
+        return uid in self._movable and uid not in self._gated
+
+    def users(self, of_claim: ClaimUsers) -> Iterator[str]:
+        """Yield the UIDs of a claim's owners, and of the pending pods that may name it."""
+        yield from of_claim.owner_uids
+        yield from self.gated_by(of_claim.namespace, of_claim.claim_name)
 
     def may_be_read(self, event: EventLabel) -> bool:
         """Return whether a hint about one of them may read what an event is about.
@@ -278,15 +293,33 @@ class PendingPods:
 
     def mark_movable(self, uid: str, *, by_pods: bool) -> None:
         """Note that an event may move a pod from now on, `by_pods` if events of pods may."""
-        before = self._movable.get(uid, False)
-        self._movable[uid] = before or by_pods
-        self._movable_by_pods += by_pods and not before
+        self._count_movable(uid, -1)
+        self._movable[uid] = by_pods or self._movable.get(uid, False)
+        self._count_movable(uid, 1)
+
+    def set_gated(self, uid: str, *, gated: bool) -> None:
+        """Note that a PreEnqueue plugin holds a pod, or holds it no longer."""
+        if gated != (uid in self._gated):
+            self._count_movable(uid, -1)
+            (self._gated.add if gated else self._gated.discard)(uid)
+            self._count_movable(uid, 1)
+
+    def bound(self, uid: str) -> None:
+        """Note that a pod has left the queue for good, though its event is not here yet."""
+        self._count_movable(uid, -1)
+        self._movable.pop(uid, None)
 
     def drop(self, uid: str) -> None:
         """Remove a pod; an unknown one is ignored."""
         self._pending_for_pods -= self._pods.pop(uid, False)
-        self._movable_by_pods -= self._movable.pop(uid, False)
+        self.bound(uid)
+        self._gated.discard(uid)
         self._drop_gate(uid)
+
+    def _count_movable(self, uid: str, sign: int) -> None:
+        if self.is_movable(uid):
+            self._movable_now += sign
+            self._movable_by_pods += sign * self._movable[uid]
 
     def put_gate(self, uid: str, namespace: str, names: Collection[str] | None) -> None:
         """Keep the names of the objects that a pod's gates read; None: any of the namespace."""

@@ -49,7 +49,8 @@ class SchedulerOptions:
     score where a profile has none of its own (0 adapts); None scores all nodes and tries all
     candidates of a preemption, whatever the profiles say.
     `extenders` are called in their order, the ignorable ones last. `matches` evaluates the
-    expressions that select devices; without it none can be evaluated.
+    expressions that select devices; without it none can be evaluated. `queue_has_in_tree_hints`:
+    the queue asks the in-tree plugins' queueing hints and no others.
     """
 
     rules: SchedulerRules
@@ -60,6 +61,7 @@ class SchedulerOptions:
     sampling: int | None = None
     extenders: tuple[Extender, ...] = ()
     matches: MatchDevice | None = None
+    queue_has_in_tree_hints: bool = False
 
 
 def make_cycles(

@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
+from services.framework.cluster_event import ClaimUsers
 from services.framework.plugin import StatefulPlugin
+from services.framework.plugins.events import claim_users
 from services.framework.plugins.in_tree import SERVED, Registry
 from services.framework.preemption.batch_dry_run import BatchDryRun
 from services.framework.preemption.budgets import any_guarded
@@ -27,6 +29,7 @@ from services.framework.snapshot.catalog import CatalogObject
 from services.framework.snapshot.devices import DEVICE_KINDS
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.waiting_pods import WaitingPod, WaitingPods
+from services.kube.devices import ResourceClaim
 from services.kube.node import Node
 from services.kube.pod import Pod
 from services.kube.workloads import Controller, PodDisruptionBudget
@@ -44,6 +47,7 @@ from services.scheduler.core.queueing.steps import (
     Done,
     EventLabel,
     Head,
+    Move,
     PopId,
     QueueAdd,
     QueueStep,
@@ -101,6 +105,11 @@ class Scheduler:
         self._latest_cycle = 0
         gate_kinds = (cycle.framework.gate_kinds for cycle in self._cycles.values())
         self._gate_kinds = frozenset[str]().union(*gate_kinds)
+        self._has_in_tree_hints = (
+            options.queue_has_in_tree_hints
+            and not options.extenders
+            and not any(cycle.framework.has_out_of_tree for cycle in self._cycles.values())
+        )
 
     # Cluster events
 
@@ -124,9 +133,15 @@ class Scheduler:
         self._change_snapshot(effects.snapshot, new)
         steps = self._mirror.follow(effects.operations)
         for step in steps:
-            if isinstance(step, (QueueAdd, QueueUpdate)) and step.gates:
-                self._pending.mark_movable(new.uid, by_pods=True)
+            if isinstance(step, (QueueAdd, QueueUpdate)):
+                self._note_gates(new, step.gates)
         return steps
+
+    def _note_gates(self, pod: Pod, gates: Sequence[str]) -> None:
+        if gates:
+            by_pods = self.framework_of(pod).any_reads_beyond_nodes(gates)
+            self._pending.mark_movable(pod.uid, by_pods=by_pods)
+        self._pending.set_gated(pod.uid, gated=bool(gates))
 
     def remove_pod(self, uid: str) -> list[QueueStep]:
         """Remove a deleted pod; an unknown one is ignored."""
@@ -289,6 +304,7 @@ class Scheduler:
                 self._framework(decision).post_bind(
                     decision.attempted_pod, decision.verdict.node_name
                 )
+                self._pending.bound(pop.uid)
                 return [Done(pop)]
             return self._binding_refused(decision)
         steps = self._preemption_ended(decision)
@@ -360,10 +376,21 @@ class Scheduler:
             return MayWait.ALL
         return MayWait.NOTHING if self._pending.any_for_pods else MayWait.STATUS
 
-    def may_move_pods(self, event: EventLabel) -> bool:
+    def may_move_pods(self, move: Move) -> bool:
         """Return whether an event may move a pod that waits for events or is in flight."""
-        in_flight = bool(self._unanswered or self._held)
-        return self._pending.may_move(event, in_flight=in_flight)
+        users: ClaimUsers | None = None
+        if self._has_in_tree_hints and isinstance(move.new, ResourceClaim):
+            users = claim_users(self._queue.version, move.label, move.old, move.new)
+        if users is None:
+            in_flight = bool(self._unanswered or self._held)
+            return self._pending.may_move(move.event, in_flight=in_flight)
+        return any(
+            self._pending.is_movable(uid) or self._is_in_flight(uid)
+            for uid in self._pending.users(users)
+        )
+
+    def _is_in_flight(self, uid: str) -> bool:
+        return uid in self._held or any(pop.uid == uid for pop in self._unanswered)
 
     def reads_objects(self, event: EventLabel) -> bool:
         """Return whether a hint of a pending pod may read the object of `event`."""
@@ -439,6 +466,8 @@ class Scheduler:
             self._hold_preemptor(pop)
         for held in state.held:
             self._restore_held(held)
+        for uid, _ in state.movable:
+            self._pending.set_gated(uid, gated=bool(self._gate_of(self.pods[uid])))
 
     # Internals
 
