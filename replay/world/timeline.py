@@ -37,6 +37,7 @@ class ActionKind(Enum):
     CYCLE = "a scheduling cycle, or a binding, ends"
     PREEMPTION = "the deletions of a preemption reach the API server"
     DEVICE_READY = "a driver has made a claim's devices ready"
+    DEVICE_WAIT = "a binding's wait for its devices ends"
     TAINT = "a pod's toleration of its node's taints ends"
     DEVICE_TAINT = "a pod's toleration of its devices' taints ends"
     DRAIN = "the drain of a node begins or goes on"

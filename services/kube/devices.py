@@ -16,6 +16,7 @@ from typing import Protocol
 
 from services.kube.pod import EMPTY, OwnerReference
 from services.kube.selector import NodeSelector
+from services.kube.time import SECOND_NS
 
 FINALIZER = "resource.kubernetes.io/delete-protection"
 """The finalizer that prevents the deletion of an allocated claim."""
@@ -25,6 +26,8 @@ POD_CLAIM_ANNOTATION = "resource.kubernetes.io/pod-claim-name"
 """Which claim of its pod a claim was made for, by the name in the pod."""
 RESULTS_MAX = 32
 """The largest number of devices of one claim (AllocationResultsMaxSize)."""
+BINDING_TIMEOUT_NS = 600 * SECOND_NS
+"""How long drivers have to make devices ready for a binding (BindingTimeoutDefaultSeconds)."""
 IMPLICIT_EXTENDED_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Prefix of the implicit extended resource of a class; the class's name follows."""
 

@@ -369,13 +369,14 @@ def attached(name: str) -> dict[str, Any]:
     return {"name": name, "bindsToNode": True, "bindingConditions": ["attached"]}
 
 
-@pytest.mark.parametrize(("delay_s", "bound"), [(0, (0, 20)), (40, (40, 100))])
+@pytest.mark.parametrize(("delay_s", "bound"), [(0, (0, 20)), (40, (40, 100)), (12, (15, 50))])
 def test_a_binding_waits_until_its_device_is_ready(
     here: EmbeddedServices, tmp_path: Path, delay_s: int, bound: tuple[int, int]
 ) -> None:
     """The first pod runs for 20 s once it is bound; the second one waits for its device first.
 
-    The device is allocated meanwhile, and its driver reports the condition before the binding.
+    The device is allocated meanwhile, and its driver reports the condition before the binding,
+    which looks every five seconds.
     """
     first = k8s.pod("p", template="one", service_s=20)
     second = k8s.pod("r", template="one", created=LATER, service_s=5)
@@ -400,6 +401,48 @@ def test_a_binding_waits_until_its_device_is_ready(
         for condition in device.conditions
     ]
     assert bool(conditions) == bool(delay_s)
+
+
+def test_a_binding_fails_whose_device_is_not_ready_in_ten_minutes(
+    here: EmbeddedServices, tmp_path: Path
+) -> None:
+    """The pod is nominated meanwhile, then its device is given back, and it is tried again.
+
+    Its second wait would end as the first one, and the run does not go on for it.
+    """
+    finished = play(
+        here,
+        tmp_path,
+        *(k8s.node("a"), k8s.slice_("a", [attached("gpu-0")])),
+        *(k8s.device_class(), k8s.template("one"), k8s.pod("p", template="one")),
+        models=Models(device_ready_delay_ns=900 * 10**9),
+    )
+    start_ns = next(iter(finished.run.rounds())).time_ns
+    observed = [
+        ((entry.time_ns - start_ns) // 10**9, entry.observed.WhichOneof("observed"), entry.refused)
+        for entry in finished.run.decisions()
+        if entry.observed.object.name == "p"
+    ]
+    late = 'running PreBind plugin "DynamicResources": device binding timeout'
+    assert observed == [
+        (0, "nominated", ""),
+        (600, "scheduled", late),
+        (600, "nominated", ""),
+        (602, "failed_scheduling", ""),
+        (602, "nominated", ""),
+    ]
+    users = [
+        len(claim.status.reserved_for)
+        for claims in k8s.claims_over_time(finished.run)
+        for claim in claims.values()
+    ]
+    assert users == [0, 1, 0, 0, 1]
+    status = next(iter(finished.replay.cluster.pods.values())).message.status
+    assert [(held.type, held.reason) for held in status.conditions] == [
+        ("PodScheduled", "Unschedulable")
+    ]
+    assert status.nominated_node_name == "a"
+    assert [n for (kind, _), n in finished.replay.journal.notes.items() if kind == "devices-late"]
 
 
 def test_pods_that_share_a_claim_wait_for_its_devices_together(

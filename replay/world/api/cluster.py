@@ -10,8 +10,10 @@ the events of one object do not depend on changes of others.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from replay.world.api import conditions
 from replay.world.api.covering_budgets import CoveringBudgets
@@ -438,9 +440,15 @@ class Cluster:
         self._others.pop(_other_key(ref.kind, ref), None)
         self._add_event(scheduler_pb2.Event(time_ns=now_ns, remove=ref))
 
-    def take_events(self) -> list[scheduler_pb2.Event]:
-        """Return the events of the next round; later ones belong to the round after it."""
+    def take_events(self, before_ns: int | None = None) -> list[scheduler_pb2.Event]:
+        """Return the events of the next round; later ones belong to the round after it.
+
+        before_ns: those before that time alone.
+        """
         events, self.events = self.events, []
+        if before_ns is not None:
+            count = bisect_left(events, before_ns, key=attrgetter("time_ns"))
+            events, self.events = events[:count], events[count:]
         return events
 
     @property

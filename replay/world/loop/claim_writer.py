@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from replay.hashing import name_suffix, object_uid
 from replay.world.api.cluster import Cluster
-from replay.world.api.device_claims import ResourceClaim, deallocate, key_of
+from replay.world.api.device_claims import (
+    ResourceClaim,
+    claim_names,
+    deallocate,
+    is_reserved,
+    key_of,
+)
 from replay.world.api.pod_record import PodRecord
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
@@ -51,6 +57,20 @@ class ClaimWriter:
             number += 1
         meta.uid = object_uid("ResourceClaim", meta.namespace, meta.name, pod.uid)
         return claim
+
+    def unreserved(self, now_ns: int, pod: PodRecord) -> None:
+        """Take the pod's reservations back after its binding failed; the allocations stay.
+
+        Source: kubernetes v1.36 plugins/dynamicresources/dynamicresources.go, Unreserve.
+        """
+        namespace = pod.message.metadata.namespace
+        for name in claim_names(pod.message):
+            claim = self._cluster.device_claims.by_key.get(f"{namespace}/{name}")
+            if claim is not None and is_reserved(claim, pod.uid):
+                users = [user for user in claim.status.reserved_for if user.uid != pod.uid]
+                del claim.status.reserved_for[:]
+                claim.status.reserved_for.extend(users)
+                self._cluster.put_claim(now_ns, claim)
 
     def freed(self, now_ns: int, freed: scheduler_pb2.FreedClaims) -> None:
         """Give back the claims of a pod that fits nowhere; what has gone meanwhile is accepted."""

@@ -22,6 +22,12 @@ from replay.world.loop.scheduling_costs import SchedulingCosts
 from replay.world.state import WorldState
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
+_DEVICES_LATE = 'running PreBind plugin "DynamicResources": device binding timeout'
+_LATE_NOTE = (
+    "bindings failed, as devices were not ready within 10 minutes (--model device-ready-delay); "
+    "the second wait of a pod is not followed to its end"
+)
+
 
 class OutcomeExecutor:
     """The API server's side of a scheduling cycle.
@@ -98,15 +104,22 @@ class OutcomeExecutor:
     def expect(self, now_ns: int, expectations: Iterable[scheduler_pb2.Expectation]) -> None:
         """Nominate pods to the nodes on which they wait for their binding."""
         for expectation in expectations:
-            pod, node_name = self._cluster.pods.get(expectation.pod.uid), expectation.node_name
-            if pod is None or pod.node_name or pod.is_terminal:
-                continue
-            status = pod.message.status
-            if status.nominated_node_name != node_name:
-                named = scheduler_pb2.Preemption(node_name=node_name)
-                self._journal.nominated(now_ns, pod.object_ref(), named)
-                ended, status.nominated_node_name = bool(status.nominated_node_name), node_name
-                self._cluster.status_changed(now_ns, pod, nomination_ended=ended)
+            pod = self._cluster.pods.get(expectation.pod.uid)
+            if pod is not None and not pod.node_name and not pod.is_terminal:
+                self._expect(now_ns, pod, expectation.node_name)
+
+    def _expect(self, now_ns: int, pod: PodRecord, node_name: str) -> None:
+        """Nominate a pod to a node, unless it is.
+
+        Source: kubernetes v1.36 pkg/scheduler/schedule_one.go, bindingCycle
+        (NominatedNodeNameForExpectation).
+        """
+        status = pod.message.status
+        if status.nominated_node_name != node_name:
+            named = scheduler_pb2.Preemption(node_name=node_name)
+            self._journal.nominated(now_ns, pod.object_ref(), named)
+            ended, status.nominated_node_name = bool(status.nominated_node_name), node_name
+            self._cluster.status_changed(now_ns, pod, nomination_ended=ended)
 
     def preemption_due(self, now_ns: int, key: str) -> list[scheduler_pb2.Answer]:
         """Carry out the preemption that is due with a PREEMPTION action; return its answer.
@@ -118,16 +131,25 @@ class OutcomeExecutor:
         self._journal.flush()
         return answers
 
-    def devices_ready(self, now_ns: int, key: str) -> list[scheduler_pb2.Answer]:
-        """Report a claim's devices as ready; bind the pods that waited, and return the answers."""
+    def device_wait_ended(self, now_ns: int, uid: str) -> list[scheduler_pb2.Answer]:
+        """Bind a pod whose devices are ready, or refuse that as PreBind does; return the answer.
+
+        Returns none where the scheduler that decided it is gone.
+        """
+        wait = self.devices.ended(now_ns, uid)
+        if wait is None:
+            return []
         self._mistake = Mistake.NONE
-        answers = []
-        for outcome in self.devices.due(now_ns, key):
-            answer = scheduler_pb2.Answer(pop=outcome.pop)
-            self._bind(now_ns, outcome, answer, None, has_waited=True)
-            answers.append(answer)
+        outcome, refusal = wait.outcome, None if wait.is_ready else Refusal(_DEVICES_LATE)
+        answer = scheduler_pb2.Answer(pop=outcome.pop)
+        self._bind(now_ns, outcome, answer, refusal, has_waited=True)
+        pod = self._cluster.pods.get(uid)
+        if refusal is not None and pod is not None:
+            self._claims.unreserved(now_ns, pod)
+            self._write_failure(now_ns, pod, "SchedulerError", refusal.message, "")
+            self._journal.note("devices-late", _LATE_NOTE)
         self._journal.flush()
-        return answers
+        return [answer]
 
     def mistake_of(self, outcome: scheduler_pb2.Outcome) -> Mistake:
         """Return the mistake of an outcome that is to be carried out later."""
@@ -152,6 +174,7 @@ class OutcomeExecutor:
             if outcome.bind.HasField("claims"):
                 self._claims.bound(now_ns, pod, outcome.bind.claims)
             if self.devices.holds(now_ns, pod, outcome):
+                self._expect(now_ns, pod, outcome.bind.node_name)
                 return False
         violations = self._take_violations(outcome)
         waited_ns = 0 if pod is None else pod.waited_ns(now_ns)
@@ -250,6 +273,12 @@ class OutcomeExecutor:
         """Record the attempt, and patch the pod's status where it differs."""
         self._cluster.tried_now(pod)
         self._journal.failed(now_ns, pod, attempts, reason, message)
+        self._write_failure(now_ns, pod, reason, message, nominated)
+
+    def _write_failure(
+        self, now_ns: int, pod: PodRecord, reason: str, message: str, nominated: str | None
+    ) -> None:
+        """Patch a pod's status after a failed attempt or binding, where it differs."""
         status = pod.message.status
         changed = set_pod_condition(status, "PodScheduled", "False", now_ns, reason, message)
         ended = False

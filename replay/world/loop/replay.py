@@ -324,6 +324,16 @@ class Replay:
         self._answer(now_ns, self._outcomes.apply(now_ns, outcomes, mistake))
 
     def _answer(self, now_ns: int, answers: Sequence[scheduler_pb2.Answer]) -> None:
+        """Answer at the time of the next round's first event, which is not later.
+
+        Nothing depends on when the scheduler learns that it did as it wanted. From a refusal on
+        the pod backs off: what happened before it is sent before it.
+        """
+        refused = any(answer.refused for answer in answers)
+        if refused and not self._costs.is_busy(now_ns):
+            earlier = self.cluster.take_events(before_ns=now_ns)
+            if earlier:
+                self.stream.send_part(earlier)
         waiting = self.cluster.events[:1]
         self.stream.add_answers(waiting[0].time_ns if waiting else now_ns, answers)
 
@@ -347,7 +357,9 @@ class Replay:
         elif action.kind is ActionKind.PREEMPTION:
             self._answer(now_ns, self._outcomes.preemption_due(now_ns, action.key))
         elif action.kind is ActionKind.DEVICE_READY:
-            self._answer(now_ns, self._outcomes.devices_ready(now_ns, action.key))
+            self._outcomes.devices.report(now_ns, action.key)
+        elif action.kind is ActionKind.DEVICE_WAIT:
+            self._answer(now_ns, self._outcomes.device_wait_ended(now_ns, action.key))
         else:
             self.controllers.act(now_ns, action)
 

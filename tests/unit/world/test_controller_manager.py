@@ -60,7 +60,12 @@ def test_every_planned_action_is_of_one_controller() -> None:
     autoscaling = Autoscaling(config=AutoscalerConfig(), groups=())
     controllers = World(autoscaler=Mock(), autoscaling=autoscaling).manager.controllers
     kinds = Counter(kind for controller in controllers for kind in controller.actions)
-    of_scheduler = {ActionKind.CYCLE, ActionKind.PREEMPTION, ActionKind.DEVICE_READY}
+    of_scheduler = {
+        ActionKind.CYCLE,
+        ActionKind.PREEMPTION,
+        ActionKind.DEVICE_READY,
+        ActionKind.DEVICE_WAIT,
+    }
     assert kinds == Counter(set(ActionKind) - of_scheduler)
 
 

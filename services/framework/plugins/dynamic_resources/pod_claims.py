@@ -13,13 +13,16 @@ from dataclasses import dataclass, field
 from services.framework.plugins.dynamic_resources.allocator import Chosen
 from services.framework.snapshot.devices import Devices
 from services.framework.status import Code
-from services.kube.devices import AllocatedDevice, ClaimSpec, DeviceRequest, ResourceClaim
+from services.kube.devices import (
+    BINDING_TIMEOUT_NS,
+    AllocatedDevice,
+    ClaimSpec,
+    DeviceRequest,
+    ResourceClaim,
+)
 from services.kube.pod import Pod, PodSpec
 from services.kube.selector import NodeSelector
-from services.kube.time import SECOND_NS
 
-BINDING_TIMEOUT_NS = 600 * SECOND_NS
-"""How long drivers have to make devices ready for a binding (BindingTimeoutDefaultSeconds)."""
 EXTENDED = "<extended-resources>"
 """The name of the claim for extended resources before it is created."""
 
