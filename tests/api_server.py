@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from io import BufferedIOBase
+from pathlib import Path
 from threading import Event, Lock, Thread
 from typing import Any, Self
 from urllib.parse import parse_qs, urlsplit
@@ -44,7 +45,7 @@ class Script:
     The last list is answered again and again, with what watches have said since, as a server whose
     lists are consistent does; after the last watch, watches say nothing and stay.
     A watch's entries are events, CLOSE or BREAK. `refusal` is for every request. `asked` keeps the
-    queries. With `pause_s` a watch waits before it says anything.
+    queries. A watch says nothing before `listed_on_disk`, where it is set, is a file with content.
     """
 
     lists: list[Listing | Refusal] = field(default_factory=lambda: [Listing(items=(), version=1)])
@@ -52,7 +53,7 @@ class Script:
     refusal: Refusal | None = None
     asked: list[dict[str, str]] = field(default_factory=list)
     held: bool = False
-    pause_s: float = 0.0
+    listed_on_disk: Path | None = None
 
     def say(self, event: Raw) -> None:
         """Make later lists show what a watch says, where the last one does not yet."""
@@ -261,7 +262,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.flush()
         self.close_connection = True
-        self.server.double.stopping.wait(script.pause_s)
+        while (path := script.listed_on_disk) and not (path.exists() and path.stat().st_size):
+            if self.server.double.stopping.wait(0.01):
+                return
         for entry in lines:
             if entry == BREAK:
                 self._chunk(b'{"type":"ADDED","obj')

@@ -123,9 +123,10 @@ def test_a_full_disk_ends_a_recording_with_one_line_and_whole_frames(tmp_path: P
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
     limit += "runpy.run_module('replay.cli.main', run_name='__main__', alter_sys=True)"
     listed = [make_pod(f"p{number}", number + 1) for number in range(100)]
-    # The list is on the disk when the watch begins to speak.
+    folder = tmp_path / "t.jsonl.frames"
+    path = folder / "pods.watch.jsonl.zst"
     lists: list[Listing | Refusal] = [Listing(items=listed, version=5)]
-    with server(Pod=Script(lists=lists, watches=[events], pause_s=1.2)) as double:
+    with server(Pod=Script(lists=lists, watches=[events], listed_on_disk=path)) as double:
         options = ["record", "--kubeconfig", kubeconfig(tmp_path, double.url), "--usage", "off"]
         done = subprocess.run(
             [sys.executable, "-c", limit, *options, "-o", str(tmp_path / "t.jsonl")],
@@ -139,7 +140,6 @@ def test_a_full_disk_ends_a_recording_with_one_line_and_whole_frames(tmp_path: P
     assert done.stderr.count("\n") == 1
     assert "File too large" in done.stderr
     assert "reprieve record --from" in done.stderr
-    folder = tmp_path / "t.jsonl.frames"
     assert kinds(open_trace([folder])).count("pod_create") == 100
     assert "issue broken-off" in kinds(trace_of(RecordingFolder(folder)))
 

@@ -19,7 +19,7 @@ def test_no_message_ends_breaks_or_fills_a_service(service: str) -> None:
 @pytest.mark.e2e
 def test_nor_does_one_that_comes_over_a_socket() -> None:
     """With bytes that are no messages."""
-    assert torture(list(CONTRACTS), range(9), seed=21, over_socket=True)["OK"]
+    assert torture(list(CONTRACTS), range(9), seed=21, over_socket=True, deadline_s=60)["OK"]
 
 
 @pytest.mark.long

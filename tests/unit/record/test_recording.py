@@ -23,7 +23,7 @@ from replay.record.recorded_trace import trace_of
 from replay.record.store import ResourceStore
 from replay.trace.files import open_plain
 from reprieve.trace.v1beta1.trace_pb2 import Record
-from tests.api_server import BREAK, CLOSE, ApiServerDouble, Listing, Raw, Script
+from tests.api_server import BREAK, CLOSE, ApiServerDouble, Listing, Raw, Refusal, Script
 from tests.unit.importers.builders import kinds, make_object, make_pod
 from tests.unit.record.recording import (
     PATHS,
@@ -364,11 +364,13 @@ def test_a_full_disk_ends_the_recording_and_keeps_whole_frames(
     first = [make_pod(f"p{i}", i + 2) for i in range(3)]
     long = (make_pod(token_hex(500), 10 + i) for i in range(200))
     events: list[Raw | str] = [event("ADDED", pod) for pod in long]
-    pods = Script(lists=[Listing(items=first, version=5)], watches=[events], pause_s=0.2)
+    path = tmp_path / "f" / "pods.watch.jsonl.zst"
+    lists: list[Listing | Refusal] = [Listing(items=first, version=5)]
+    pods = Script(lists=lists, watches=[events], listed_on_disk=path)
     with ApiServerDouble(cluster(Pod=pods)) as server, file_size_limit(20_000):
         outcome = recorded(server, tmp_path / "f")
     assert outcome.is_disk
-    assert str(tmp_path / "f" / "pods.watch.jsonl.zst") in outcome.broken
+    assert str(path) in outcome.broken
     assert "File too large" in outcome.broken
     assert names(open_trace([tmp_path / "f"]))[:3] == ["p0", "p1", "p2"]
     records = list(trace_of(outcome.folder))
