@@ -111,15 +111,17 @@ def _of_scheduler(
 def _with_cost(target: ExplainTarget, manifest: Manifest) -> ExplainTarget:
     """Return the target with the time between its decision and its entry in the log.
 
-    A decision is carried out and logged after the cost of a cycle; a binding also after the cost of
-    a binding.
+    A decision is carried out and logged after the cost of a cycle; a binding, which may also wait
+    for devices, has the time of its decision.
     """
-    cycle_ns = int(manifest.models.get("cycle_cost_ns", 0))
-    bind_ns = int(manifest.models.get("bind_cost_ns", 0))
-    if target.entry is None or not (cycle_ns or bind_ns):
+    if target.entry is None:
         return target
-    binds = target.entry.observed.HasField("scheduled")
-    return replace(target, cost_ns=cycle_ns + (bind_ns if binds else 0), ahead=0)
+    scheduled = target.entry.observed.scheduled
+    if scheduled.HasField("decided_time_ns"):
+        cost_ns = target.entry.time_ns - scheduled.decided_time_ns
+    else:
+        cost_ns = int(manifest.models.get("cycle_cost_ns", 0))
+    return replace(target, cost_ns=cost_ns, ahead=0) if cost_ns else target
 
 
 def _open(manifest: Manifest, address: str, tls: ClientTls) -> Rerun:
@@ -214,8 +216,9 @@ def _check(target: ExplainTarget, outcome: scheduler_pb2.Outcome | None) -> None
 def _nominations(target: ExplainTarget, entry: trace_pb2.Decision) -> Iterator[trace_pb2.Nominated]:
     for later in target.life.entries:
         if later.sequence > entry.sequence and later.time_ns == entry.time_ns:
-            if later.observed.HasField("nominated"):
-                yield later.observed.nominated
+            nominated = later.observed.nominated
+            if later.observed.HasField("nominated") and not nominated.expected:
+                yield nominated
             elif attempt_of(later):
                 return
 

@@ -71,6 +71,7 @@ def sentence_of(decision: trace_pb2.Decision) -> str:
         victims = [f"{victim.namespace}/{victim.name}" for victim in nominated.victims]
         text = text if nominated.node_name else f"cleared the nomination of {key}"
         text += f", to preempt {', '.join(victims)}" if victims else ""
+        text += ", where its binding waits" if nominated.expected else ""
     if case in ("node_drain", "node_provisioned", "node_removal") and (
         message := getattr(seen, "message", "")
     ):

@@ -317,7 +317,10 @@ def _only_preemption(
 ) -> trace_pb2.Decision | None:
     """Return the nomination that only one run has after equal failed attempts."""
     for decision, beside in ((one, other), (other, one)):
-        if decision is None or not decision.observed.nominated.node_name:
+        if decision is None:
+            continue
+        nominated = decision.observed.nominated
+        if not nominated.node_name or nominated.expected:
             continue
         if beside is None or _key(beside) != _key(decision):
             return decision

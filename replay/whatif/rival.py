@@ -35,7 +35,7 @@ class RivalChoice:
     def reasons(self) -> Iterator[str]:
         """Yield why the choices differ, as sentences."""
         observed, explained = self.decision.observed, self.explained
-        if observed.HasField("nominated"):
+        if observed.HasField("nominated") and not observed.nominated.expected:
             yield from self._preemption()
         elif observed.HasField("scheduled"):
             yield from self._node(observed.scheduled.node_name)

@@ -142,6 +142,8 @@ class Journal:
             scheduled.tied_nodes = bind.tied_nodes
         if bind.HasField("score"):
             scheduled.score = bind.score
+        if outcome.time_ns != now_ns:
+            scheduled.decided_time_ns = outcome.time_ns
         self._sink(entry)
 
     def failed(self, now_ns: int, pod: PodRecord, attempts: int, reason: str, message: str) -> None:
@@ -199,6 +201,13 @@ class Journal:
                 nominated.candidates = preemption.candidates
             nominated.budget_violations = preemption.budget_violations
             nominated.victims.extend(victims)
+        self._sink(entry)
+
+    def expected(self, now_ns: int, pod: meta_pb2.ObjectReference, node_name: str) -> None:
+        """Record that a pod was nominated to the node on which it waits for its binding."""
+        entry = self._entry(now_ns, pod)
+        entry.observed.nominated.node_name = node_name
+        entry.observed.nominated.expected = True
         self._sink(entry)
 
     def preempted(

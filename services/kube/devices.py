@@ -28,6 +28,8 @@ RESULTS_MAX = 32
 """The largest number of devices of one claim (AllocationResultsMaxSize)."""
 BINDING_TIMEOUT_NS = 600 * SECOND_NS
 """How long drivers have to make devices ready for a binding (BindingTimeoutDefaultSeconds)."""
+BINDING_TIMEOUT = "device binding timeout"
+"""Why a binding failed whose drivers took longer."""
 IMPLICIT_EXTENDED_RESOURCE_PREFIX = "deviceclass.resource.kubernetes.io/"
 """Prefix of the implicit extended resource of a class; the class's name follows."""
 

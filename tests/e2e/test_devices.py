@@ -10,6 +10,8 @@ import pytest
 
 from replay.backends.processes import EmbeddedServices
 from replay.explain.devices import device_refusals
+from replay.explain.explain import explain
+from replay.explain.target import ExplainQuery
 from replay.kube.kinds import to_object
 from replay.overrides.inventory import take_inventory
 from replay.overrides.nodes import NodePlan, change_nodes, scale_plan
@@ -423,10 +425,9 @@ def test_a_binding_fails_whose_device_is_not_ready_in_ten_minutes(
         for entry in finished.run.decisions()
         if entry.observed.object.name == "p"
     ]
-    late = 'running PreBind plugin "DynamicResources": device binding timeout'
     assert observed == [
         (0, "nominated", ""),
-        (600, "scheduled", late),
+        (600, "scheduled", "device binding timeout"),
         (600, "nominated", ""),
         (602, "failed_scheduling", ""),
         (602, "nominated", ""),
@@ -442,6 +443,12 @@ def test_a_binding_fails_whose_device_is_not_ready_in_ten_minutes(
         ("PodScheduled", "Unschedulable")
     ]
     assert status.nominated_node_name == "a"
+    assert status.conditions[0].message.startswith("0/1 nodes are available: 1 resourceclaim not ")
+    first, second = (
+        explain(finished.run, ExplainQuery(pod="p", attempt=number)) for number in (1, 2)
+    )
+    assert (first.decision, first.node, first.at_ns - start_ns) == ("scheduled", "a", 600 * 10**9)
+    assert second.decision == "unschedulable"
     assert [n for (kind, _), n in finished.replay.journal.notes.items() if kind == "devices-late"]
 
 

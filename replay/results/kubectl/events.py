@@ -26,6 +26,7 @@ from typing import Any
 
 from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.trace.v1beta1 import trace_pb2
+from services.kube.bindings import binding_failure
 from services.kube.pod import DEFAULT_SCHEDULER
 from services.rpc.kube import rfc3339
 
@@ -135,7 +136,7 @@ def event_of(decision: trace_pb2.Decision) -> KubeEvent | None:
     observed = decision.observed
     pod, kind = observed.object, observed.WhichOneof("observed")
     if decision.refused and kind == "scheduled":
-        text = f'running Bind plugin "DefaultBinder": {decision.refused}'
+        text = binding_failure(decision.refused)
         return _event(decision, pod, _WARNING, "FailedScheduling", text)
     if decision.refused and kind != "failed_scheduling":
         return None

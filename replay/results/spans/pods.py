@@ -247,7 +247,7 @@ class PodSpans:
     def _nominated(
         self, at_ns: int, trace: _PodTrace, nominated: trace_pb2.Nominated, refused: str
     ) -> None:
-        if not nominated.node_name:
+        if not nominated.node_name or nominated.expected:
             return
         victims = [self._traces.get(victim.uid) for victim in nominated.victims]
         attributes: dict[str, Attribute] = {

@@ -75,7 +75,8 @@ class DecisionCounts:
             case "finished":
                 self.ended[observed.finished.phase] += 1
             case "nominated":
-                self.nominations += bool(observed.nominated.node_name)
+                nominated = observed.nominated
+                self.nominations += bool(nominated.node_name) and not nominated.expected
             case "preempted":
                 self.against_budget += observed.preempted.violates_budget
             case "evicted":

@@ -21,8 +21,9 @@ from replay.world.loop.rounds import InvalidOutcomes
 from replay.world.loop.scheduling_costs import SchedulingCosts
 from replay.world.state import WorldState
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from services.kube.bindings import binding_failure
+from services.kube.devices import BINDING_TIMEOUT
 
-_DEVICES_LATE = 'running PreBind plugin "DynamicResources": device binding timeout'
 _LATE_NOTE = (
     "bindings failed, as devices were not ready within 10 minutes (--model device-ready-delay); "
     "the second wait of a pod is not followed to its end"
@@ -116,8 +117,7 @@ class OutcomeExecutor:
         """
         status = pod.message.status
         if status.nominated_node_name != node_name:
-            named = scheduler_pb2.Preemption(node_name=node_name)
-            self._journal.nominated(now_ns, pod.object_ref(), named)
+            self._journal.expected(now_ns, pod.object_ref(), node_name)
             ended, status.nominated_node_name = bool(status.nominated_node_name), node_name
             self._cluster.status_changed(now_ns, pod, nomination_ended=ended)
 
@@ -140,13 +140,14 @@ class OutcomeExecutor:
         if wait is None:
             return []
         self._mistake = Mistake.NONE
-        outcome, refusal = wait.outcome, None if wait.is_ready else Refusal(_DEVICES_LATE)
+        outcome, refusal = wait.outcome, None if wait.is_ready else Refusal(BINDING_TIMEOUT)
         answer = scheduler_pb2.Answer(pop=outcome.pop)
         self._bind(now_ns, outcome, answer, refusal, has_waited=True)
         pod = self._cluster.pods.get(uid)
         if refusal is not None and pod is not None:
             self._claims.unreserved(now_ns, pod)
-            self._write_failure(now_ns, pod, "SchedulerError", refusal.message, "")
+            message = binding_failure(refusal.message)
+            self._write_failure(now_ns, pod, "SchedulerError", message, "")
             self._journal.note("devices-late", _LATE_NOTE)
         self._journal.flush()
         return [answer]
