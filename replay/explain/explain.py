@@ -112,14 +112,13 @@ def _with_cost(target: ExplainTarget, manifest: Manifest) -> ExplainTarget:
     """Return the target with the time between its decision and its entry in the log.
 
     A decision is carried out and logged after the cost of a cycle; a binding, which may also wait
-    for devices, has the time of its decision.
+    for devices, says how long it took.
     """
     if target.entry is None:
         return target
-    scheduled = target.entry.observed.scheduled
-    if scheduled.HasField("decided_time_ns"):
-        cost_ns = target.entry.time_ns - scheduled.decided_time_ns
-    else:
+    observed = target.entry.observed
+    cost_ns = observed.scheduled.took_duration_ns
+    if not observed.HasField("scheduled"):
         cost_ns = int(manifest.models.get("cycle_cost_ns", 0))
     return replace(target, cost_ns=cost_ns, ahead=0) if cost_ns else target
 

@@ -105,7 +105,7 @@ _TABLES = (
             Column(
                 "last_message", "VARCHAR", "kube-scheduler's message at its last failed attempt"
             ),
-            Column("nominations", "INTEGER", "how often it was nominated for a node"),
+            Column("nominations", "INTEGER", "how often preemption nominated it to a node"),
             Column("started_ns", "BIGINT", "when it was first Running"),
             Column("ended_ns", "BIGINT", "when it Succeeded or Failed, or was removed before that"),
             Column("removed_ns", "BIGINT", "when its object was removed"),
@@ -154,6 +154,11 @@ _TABLES = (
                 "waited_ns",
                 "BIGINT",
                 "from the pod's creation, or the removal of its scheduling gates, to the binding",
+            ),
+            Column(
+                "took_ns",
+                "BIGINT",
+                "from the decision to the binding, which takes time with some models",
             ),
             Column("feasible_nodes", "INTEGER", "nodes that fitted, as the scheduler reports"),
             Column(

@@ -142,8 +142,7 @@ class Journal:
             scheduled.tied_nodes = bind.tied_nodes
         if bind.HasField("score"):
             scheduled.score = bind.score
-        if outcome.time_ns != now_ns:
-            scheduled.decided_time_ns = outcome.time_ns
+        scheduled.took_duration_ns = now_ns - outcome.time_ns
         self._sink(entry)
 
     def failed(self, now_ns: int, pod: PodRecord, attempts: int, reason: str, message: str) -> None:

@@ -17,11 +17,11 @@ _INVALID = (
 _OBSERVED = {
     "scheduled": (
         "STRUCT(nodeName VARCHAR, attempts INTEGER, waitedNs BIGINT, feasibleNodes INTEGER, "
-        "tiedNodes INTEGER, score BIGINT)"
+        "tiedNodes INTEGER, score BIGINT, tookNs BIGINT)"
     ),
     "nominated": (
         "STRUCT(nodeName VARCHAR, decidedBy VARCHAR, candidates INTEGER, "
-        f"victims {_REFERENCE}[], budgetViolations INTEGER)"
+        f"victims {_REFERENCE}[], budgetViolations INTEGER, expected BOOLEAN)"
     ),
     "preempted": f'STRUCT("by" {_REFERENCE}, nodeName VARCHAR, violatesBudget BOOLEAN)',
     "evicted": ("STRUCT(nodeName VARCHAR, signal VARCHAR, message VARCHAR, gracePeriodS BIGINT)"),
@@ -97,6 +97,7 @@ _NOMINATED = """
 SELECT attempt.sequence, nomination.o.nominated AS n
 FROM (
     FROM log WHERE kind = 'nominated' AND o.nominated.nodeName IS NOT NULL AND refused IS NULL
+        AND o.nominated.expected IS NULL
 ) AS nomination
 ASOF JOIN (FROM log WHERE kind = 'failedScheduling') AS attempt
     ON nomination.uid = attempt.uid AND nomination.sequence > attempt.sequence
@@ -121,7 +122,8 @@ WITH life AS (
         count(*) FILTER (kind IN ('scheduled', 'failedScheduling')) AS attempts,
         arg_max(o.failedScheduling.message, sequence) FILTER (kind = 'failedScheduling')
             AS last_message,
-        count(*) FILTER (kind = 'nominated' AND o.nominated.nodeName IS NOT NULL) AS nominations,
+        count(*) FILTER (kind = 'nominated' AND o.nominated.nodeName IS NOT NULL
+            AND o.nominated.expected IS NULL) AS nominations,
         min(at_ns) FILTER (kind = 'started') AS started_ns,
         min(at_ns) FILTER (kind = 'finished') AS finished_ns,
         any_value(o.finished.phase) FILTER (kind = 'finished') AS phase,
@@ -214,6 +216,7 @@ SELECT log.*,
     CASE kind WHEN 'scheduled' THEN 'Scheduled' ELSE o.failedScheduling.reason END AS result,
     o.scheduled.nodeName AS node_name,
     CASE kind WHEN 'scheduled' THEN coalesce(o.scheduled.waitedNs, 0) END AS waited_ns,
+    CASE kind WHEN 'scheduled' THEN coalesce(o.scheduled.tookNs, 0) END AS took_ns,
     o.scheduled.feasibleNodes AS feasible_nodes,
     o.scheduled.tiedNodes AS tied_nodes,
     o.scheduled.score AS score,
@@ -234,6 +237,7 @@ WITH victims AS (
 nominated AS (
     SELECT uid, sequence, o.nominated AS n FROM log
     WHERE kind = 'nominated' AND o.nominated.nodeName IS NOT NULL AND refused IS NULL
+        AND o.nominated.expected IS NULL
 )
 SELECT victims.*, victim.priority,
     {_OWNER.format("victim")} AS owner,
