@@ -26,6 +26,7 @@ from services.autoscaler.core.groups import Instance, NodeGroup
 from services.autoscaler.core.objects import ClusterNode, ClusterPod, ReplicaController
 from services.autoscaler.core.options import Options
 from services.autoscaler.core.reports import ScanReport
+from services.garbage import calm
 from services.kube.node import LABEL_HOSTNAME, LABEL_ZONE, Node
 from services.kube.pod import Condition, Container, OwnerReference, Pod, PodSpec
 from services.kube.selector import (
@@ -38,7 +39,6 @@ from services.kube.selector import (
     UnsatisfiableAction,
 )
 from services.kube.time import HOUR_NS, SECOND_NS
-from services.rpc.server import calm
 
 GIB = 1 << 30
 GROUPS = 30

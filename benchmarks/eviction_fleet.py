@@ -26,8 +26,8 @@ from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import node_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.garbage import calm
 from services.kube.time import SECOND_NS
-from services.rpc.server import calm
 
 SAMPLE_S = 300
 MIB = 1 << 20

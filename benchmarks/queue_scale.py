@@ -19,13 +19,13 @@ from time import process_time_ns
 
 from services.framework.cluster_event import ObjectEvent
 from services.framework.plugins.events import IN_TREE
+from services.garbage import calm
 from services.kube.pod import Container, PodSpec
 from services.kube.time import SECOND_NS
 from services.queue.core.queued_pod import Failure, InFlightPod, PodRef, QueuedPod
 from services.queue.core.results import SubQueue
 from services.queue.core.rules.versions import QueueConfig
 from services.queue.core.scheduling_queue import SchedulingQueue
-from services.rpc.server import calm
 
 SIZES = (1_000, 10_000, 100_000, 1_000_000)
 TRIED_PODS = 20_000

@@ -54,8 +54,8 @@ from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2
 from reprieve.eviction.v1beta1 import eviction_pb2, eviction_service_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.config.kubelet import read_kubelet_configuration
+from services.garbage import calm
 from services.kube.time import format_duration
-from services.rpc.server import calm
 from services.rpc.version import IMPLEMENTATION
 from services.telemetry.collector import Signal, collector_of
 from services.telemetry.setup import open_span_sink

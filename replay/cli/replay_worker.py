@@ -10,7 +10,6 @@ code and without an answer, where a signal ended a replay, or an error that noth
 
 from __future__ import annotations
 
-import gc
 import io
 import os
 import signal
@@ -40,9 +39,6 @@ def main() -> None:
             sys.stderr.flush()
             os.dup2(nowhere.fileno(), 2)
             print(code, file=answers, flush=True)
-            # A replay excludes all that is there from collection; some of that is garbage now.
-            gc.unfreeze()
-            gc.collect()
 
 
 def _receive(requests: SimpleQueue[list[str]]) -> None:

@@ -10,8 +10,6 @@ so a killed replay leaves no process behind.
 from __future__ import annotations
 
 import asyncio
-import atexit
-import gc
 import os
 import resource
 import signal
@@ -25,6 +23,7 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from services.garbage import calm
 from services.rpc.access import AccessError
 from services.rpc.credentials import server_credentials
 from services.rpc.identity import AccessInterceptor, policy_of
@@ -267,15 +266,3 @@ def _read_or_stop(stop: asyncio.Event) -> None:
     if not os.read(sys.stdin.fileno(), 4096):
         asyncio.get_running_loop().remove_reader(sys.stdin.fileno())
         stop.set()
-
-
-def calm(young: int = 100_000) -> None:
-    """Exclude all existing objects from garbage collection, and collect far less often.
-
-    With the default settings, the collector visits all pods repeatedly while pods are added, and
-    finds no garbage. `young` is the threshold of its youngest generation. A service creates some
-    reference cycles with each refusal and each outgoing call; a replay creates none.
-    """
-    gc.freeze()
-    atexit.register(gc.unfreeze)  # otherwise extension modules report objects as leaked
-    gc.set_threshold(young, 50, 100)
