@@ -39,7 +39,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Status
 from services.framework.waiting_pods import Wait, WaitingPods
 from services.kube.devices import ClaimChanges
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PodSpec
 from services.kube.selector import LabelSelector
 
 D = TypeVar("D")
@@ -73,8 +73,7 @@ class Plugin:
     out-of-tree plugins, which receive theirs as the file has them.
     keys_follow_pod: whether the keys of its filter and score follow from more than the pod's spec
     and spec.nodeName, such as its labels and namespace or objects of the cluster; they are computed
-    for each pod then, not once per spec. keys_need_volumes: whether those keys are None for
-    every pod without volumes.
+    for each pod then, not once per spec.
     keeps_rows: whether the value of each row is kept for each key. A filter and a score without
     normalization, of Scope.PODS, may leave that to the pods' classes, which keep what follows from
     all plugins: where keys are nearly as many as classes, and a row costs nanoseconds.
@@ -83,8 +82,15 @@ class Plugin:
     name: ClassVar[str]
     arguments: ClassVar[Arguments | None] = None
     keys_follow_pod: ClassVar[bool] = False
-    keys_need_volumes: ClassVar[bool] = False
     keeps_rows: ClassVar[bool] = True
+
+    def skips(self, spec: PodSpec) -> bool:  # noqa: ARG002 - for those that can
+        """Return whether the plugin has nothing to do for any pod of this spec.
+
+        That must hold whatever the cluster has: the plugin's keys are None, and its Reserve and
+        PreBind would succeed without doing anything. Neither is called for such a pod.
+        """
+        return False
 
 
 class SnapshotPlugin(Plugin, ABC):

@@ -12,14 +12,12 @@ from typing import Any, NamedTuple
 from services.framework.plugin import (
     NOTHING_PLANNED,
     BindPlugin,
-    ClaimsPlugin,
     PermitPlugin,
     PlannedClaims,
     Plugin,
     PodColumnsPlugin,
     PostBindPlugin,
     PostFilterPlugin,
-    PreBindPlugin,
     Preemptor,
     PreEnqueuePlugin,
     QueueSortPlugin,
@@ -34,6 +32,7 @@ from services.framework.profile import ExtensionPoint, Profile
 from services.framework.runtime.guard import raisers
 from services.framework.runtime.profile_plugins import (
     ConfiguredPlugins,
+    PluginsBySpec,
     WeightedScore,
     expand_plugins,
     implements,
@@ -70,6 +69,7 @@ class Held(NamedTuple):
 
 
 BindByExtender = Callable[[Pod, str], Status | None]
+"""Binds a pod to a node by an extender; None if none does it."""
 
 
 class Framework:
@@ -122,7 +122,6 @@ class Framework:
         self._permits: list[PermitPlugin] = at(ExtensionPoint.PERMIT)
         for permit in self._permits:
             permit.waiting = WaitingPods() if waiting is None else waiting
-        self._pre_binds: list[PreBindPlugin] = at(ExtensionPoint.PRE_BIND)
         self._binds: list[BindPlugin] = at(ExtensionPoint.BIND)
         self._post_binds: list[PostBindPlugin] = at(ExtensionPoint.POST_BIND)
         beyond = [plugin for plugin in configured.filters if plugin.scope not in _OF_ONE_NODE]
@@ -130,10 +129,16 @@ class Framework:
         self.has_out_of_tree = any(plugin.name not in IN_TREE for plugin in self.plugins)
         self._beyond_nodes = frozenset(plugin.name for plugin in beyond).union(out_of_tree)
         self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
-        self.verdicts = Verdicts(
-            configured, snapshot, has_out_of_tree=self.has_out_of_tree, checks=raisers(self.plugins)
+        self._by_spec = PluginsBySpec(
+            configured, reserves=self._reserves, pre_binds=at(ExtensionPoint.PRE_BIND)
         )
-        self._claims = [plugin for plugin in self._reserves if isinstance(plugin, ClaimsPlugin)]
+        self.verdicts = Verdicts(
+            configured,
+            self._by_spec,
+            snapshot,
+            has_out_of_tree=self.has_out_of_tree,
+            checks=raisers(self.plugins),
+        )
         for plugin in self.plugins:
             if isinstance(plugin, SnapshotPlugin):
                 plugin.begin(snapshot)
@@ -215,7 +220,7 @@ class Framework:
         return None
 
     def reserve_and_bind(
-        self, pod: Pod, row: int, node_name: str, bind_by_extender: BindByExtender
+        self, pod: Pod, row: int, node_name: str, bind_by_extender: BindByExtender | None
     ) -> BoundPod | NotBound | Held:
         """Run Reserve, Permit, PreBind and Bind for an assumed pod.
 
@@ -235,12 +240,13 @@ class Framework:
         return result
 
     def pre_bind_and_bind(
-        self, pod: Pod, node_name: str, bind_by_extender: BindByExtender
+        self, pod: Pod, node_name: str, bind_by_extender: BindByExtender | None
     ) -> BoundPod | NotBound:
         """Run PreBind and Bind for a permitted pod; an extender that binds comes before plugins."""
         status = self.pre_bind(pod, node_name)
         if status is None:
-            bound = bind_by_extender(pod, node_name) or self.bind(pod, node_name)
+            by_extender = bind_by_extender(pod, node_name) if bind_by_extender else None
+            bound = by_extender or self.bind(pod, node_name)
             status = None if bound.code is Code.SUCCESS else bound
         if status is not None:
             return NotBound(status, in_binding=True)
@@ -253,14 +259,14 @@ class Framework:
 
     def planned_claims(self, pod: Pod, row: int) -> PlannedClaims | None:
         """Return the changes of the pod's device claims by a binding; None: it has no claims."""
-        for plugin in self._claims:
+        for plugin in self._by_spec[pod.spec].claims:
             planned = plugin.planned(pod, row, self.snapshot)
             if planned != NOTHING_PLANNED:
                 return planned
         return None
 
     def _claim_changes(self, pod: Pod) -> ClaimChanges | None:
-        for plugin in self._claims:
+        for plugin in self._by_spec[pod.spec].claims:
             changes = plugin.changed(pod)
             if changes is not None:
                 return changes
@@ -268,7 +274,7 @@ class Framework:
 
     def reserve(self, pod: Pod, row: int) -> Status | None:
         """Run Reserve; the first refusal, or None."""
-        for plugin in self._reserves:
+        for plugin in self._by_spec[pod.spec].reserves:
             status = plugin.reserve(pod, row, self.snapshot)
             if status is not None:
                 return status
@@ -292,7 +298,7 @@ class Framework:
 
     def pre_bind(self, pod: Pod, node_name: str) -> Status | None:
         """Run PreBind; the first refusal, or None."""
-        for plugin in self._pre_binds:
+        for plugin in self._by_spec[pod.spec].pre_binds:
             status = plugin.pre_bind(pod, node_name)
             if status is not None:
                 return status

@@ -34,7 +34,7 @@ _ENDING = (
     "post_filter",
 )
 _RETURNING_STATUS = ("pre_enqueue", "reserve", "permit", "pre_bind", "bind")
-_RESULT_OF_KEPT = {"sort_key": b"", "unreserve": None, "post_bind": None}
+_RESULT_OF_KEPT = {"skips": False, "sort_key": b"", "unreserve": None, "post_bind": None}
 _KEPT_FOREVER = ("pod_came", "pod_went")
 
 _RAISE_KEPT = "_raise_kept"

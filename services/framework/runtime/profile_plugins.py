@@ -1,8 +1,9 @@
 """Determines which plugins of a profile run at each extension point, and makes them.
 
 `expand_plugins` merges what a profile names for all points and for single ones into the list of
-each point. `make_plugins` calls what the registry has for each name. UnpreparedFilter and
-NothingToScore replace plugins whose PreFilter or PreScore a profile disables.
+each point. `make_plugins` calls what the registry has for each name. `PluginsBySpec` leaves out
+those that skip a pod's spec. UnpreparedFilter and NothingToScore replace plugins whose PreFilter or
+PreScore a profile disables.
 
 Source: kubernetes v1.34 pkg/scheduler/framework/runtime/framework.go, NewFramework,
 expandMultiPointPlugins, getScoreWeights.
@@ -10,15 +11,17 @@ expandMultiPointPlugins, getScoreWeights.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from services.framework.columns.columns import Int64s
 from services.framework.plugin import (
     AnyFilter,
     AnyScore,
     BindPlugin,
+    ClaimsPlugin,
     FilterPlugin,
     PermitPlugin,
     Plugin,
@@ -38,7 +41,7 @@ from services.framework.profile import ALL, EMPTY_PLUGIN_SET, ExtensionPoint, Pr
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PodSpec
 
 _TOTAL_SCORE_MAX = 2**63 - 1
 _NODE_SCORE_MAX = 100
@@ -60,6 +63,64 @@ class ConfiguredPlugins:
     filters: tuple[AnyFilter, ...]
     pre_scores: tuple[AnyScore, ...]
     scores: tuple[WeightedScore, ...]
+
+
+KeyFunction = Callable[[Pod, Snapshot], Hashable | None]
+
+
+class PluginsOfSpec(NamedTuple):
+    """The plugins that every cycle calls for a pod of one spec, in order.
+
+    filter_keys, score_keys: those of the plugins whose keys follow from more than the spec.
+    """
+
+    filter_keys: tuple[KeyFunction, ...]
+    score_keys: tuple[KeyFunction, ...]
+    reserves: tuple[ReservePlugin, ...]
+    pre_binds: tuple[PreBindPlugin, ...]
+    claims: tuple[ClaimsPlugin, ...]
+
+
+_SPECS_MAX = 4096
+
+
+class PluginsBySpec(dict[PodSpec, PluginsOfSpec]):
+    """What is left of a profile's plugins without those that skip a spec (`Plugin.skips`).
+
+    Most pods have neither volumes nor claims, and most plugins have nothing else to do.
+    """
+
+    def __init__(
+        self,
+        configured: ConfiguredPlugins,
+        *,
+        reserves: Sequence[ReservePlugin],
+        pre_binds: Sequence[PreBindPlugin],
+    ) -> None:
+        super().__init__()
+        filters = {plugin.name: plugin for plugin in (*configured.pre_filters, *configured.filters)}
+        weighted = [weighted.plugin for weighted in configured.scores]
+        scores = {plugin.name: plugin for plugin in (*configured.pre_scores, *weighted)}
+        self._filters = [plugin for plugin in filters.values() if plugin.keys_follow_pod]
+        self._scores = [plugin for plugin in scores.values() if plugin.keys_follow_pod]
+        self._reserves = reserves
+        self._pre_binds = pre_binds
+
+    def __missing__(self, spec: PodSpec) -> PluginsOfSpec:
+        """Ask the plugins, once for each spec."""
+        if len(self) >= _SPECS_MAX:
+            self.clear()
+        reserves = tuple(plugin for plugin in self._reserves if not plugin.skips(spec))
+        self[spec] = plugins = PluginsOfSpec(
+            filter_keys=tuple(
+                plugin.filter_key for plugin in self._filters if not plugin.skips(spec)
+            ),
+            score_keys=tuple(plugin.score_key for plugin in self._scores if not plugin.skips(spec)),
+            reserves=reserves,
+            pre_binds=tuple(plugin for plugin in self._pre_binds if not plugin.skips(spec)),
+            claims=tuple(plugin for plugin in reserves if isinstance(plugin, ClaimsPlugin)),
+        )
+        return plugins
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

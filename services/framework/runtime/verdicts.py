@@ -68,7 +68,7 @@ import numpy as np
 from services.framework.columns import kernels
 from services.framework.columns.columns import Int64s, LogReader
 from services.framework.columns.kernels import NO_GROUP, OVERRIDDEN, Int8s, Int32s
-from services.framework.plugin import ClusterFilterPlugin, Normalization, Normalized, Plugin
+from services.framework.plugin import ClusterFilterPlugin, Normalization, Normalized
 from services.framework.preemption.batch_dry_run import Bounds, CachedDryRuns, WantedAmounts
 from services.framework.runtime.diagnosis import (
     Diagnosis,
@@ -95,7 +95,11 @@ from services.framework.runtime.plugin_columns import (
     PluginColumns,
     ScoreColumn,
 )
-from services.framework.runtime.profile_plugins import ConfiguredPlugins
+from services.framework.runtime.profile_plugins import (
+    ConfiguredPlugins,
+    PluginsBySpec,
+    PluginsOfSpec,
+)
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.kube.pod import Pod
@@ -106,8 +110,8 @@ EQUAL_SCORE = 1
 Source: kubernetes v1.34 pkg/scheduler/schedule_one.go, prioritizeNodes; v1.16 EqualPriorityMap.
 """
 
-_KeyOf = Callable[[Pod, Snapshot], Hashable | None]
 _FAILED = object()
+"""The key of a score plugin that failed; PreScore raises again if the attempt runs it."""
 
 _BYTES_MAX = 640 * 1024 * 1024
 _BYTES_A_ROW = 17
@@ -124,29 +128,28 @@ class Verdicts:
     def __init__(
         self,
         plugins: ConfiguredPlugins,
+        by_spec: PluginsBySpec,
         snapshot: Snapshot,
         *,
         has_out_of_tree: bool,
         checks: Sequence[Callable[[], None]],
     ) -> None:
         self._plugins = plugins
+        self._by_spec = by_spec
         self._snapshot = snapshot
         self._has_out_of_tree = has_out_of_tree
         self._checks = checks
         self._columns = PluginColumns(snapshot)
         self._merged = MergedColumns(snapshot)
-        self._keys, self._keys_with_volumes = (
-            _keys_that_follow_pods(plugins, volumes=volumes, may_raise=has_out_of_tree)
-            for volumes in (False, True)
-        )
         self._classes: dict[Hashable, ClassVerdicts] = {}
         self.classes_max = 4096
 
     def pre_filtered(self, pod: Pod) -> tuple[ClassVerdicts, bool]:
         """Return the state of the pod's class, before `sync`, and whether PreFilter ran now."""
+        plugins = self._by_spec[pod.spec]  # before the checks: a guarded plugin may fail in it
         for check in self._checks:
             check()
-        key = self._key(pod)
+        key = self._key(pod, plugins)
         verdicts = self._classes.pop(key, None)
         if verdicts is not None:
             self._classes[key] = verdicts  # now the latest: the oldest is dropped first
@@ -172,11 +175,15 @@ class Verdicts:
             verdicts.sync(pod)
         return verdicts
 
-    def _key(self, pod: Pod) -> Hashable:
+    def _key(self, pod: Pod, plugins: PluginsOfSpec) -> Hashable:
         """Return the key of the pod's class: the inputs of its verdicts beside pods and nodes."""
         snapshot = self._snapshot
-        key_functions = self._keys_with_volumes if pod.spec.volumes else self._keys
-        keys = [key_of(pod, snapshot) for key_of in key_functions]
+        keys = [filter_key(pod, snapshot) for filter_key in plugins.filter_keys]
+        for score_key in plugins.score_keys:
+            try:
+                keys.append(score_key(pod, snapshot))
+            except PluginFailed:
+                keys.append(_FAILED)
         if keys.count(None) != len(keys):
             return (pod.spec, pod.node_name, *keys)
         return (pod.spec, pod.node_name) if pod.node_name else pod.spec
@@ -186,42 +193,6 @@ class Verdicts:
         by_bytes = max(_CLASSES_MIN, _BYTES_MAX // a_class)
         while len(self._classes) >= min(by_bytes, self.classes_max):
             del self._classes[next(iter(self._classes))]
-
-
-def _keys_that_follow_pods(
-    plugins: ConfiguredPlugins, *, volumes: bool, may_raise: bool
-) -> tuple[_KeyOf, ...]:
-    """Return the keys that follow from more than a pod's spec, as functions of the pod.
-
-    `volumes` says that the pod has some, `may_raise` that some plugins are guarded ones.
-    """
-
-    def follows_pod(plugin: Plugin) -> bool:
-        return plugin.keys_follow_pod and (volumes or not plugin.keys_need_volumes)
-
-    filters = {plugin.name: plugin for plugin in (*plugins.pre_filters, *plugins.filters)}
-    weighted = [weighted.plugin for weighted in plugins.scores]
-    scores = {plugin.name: plugin for plugin in (*plugins.pre_scores, *weighted)}
-    return (
-        *(plugin.filter_key for plugin in filters.values() if follows_pod(plugin)),
-        *(
-            _or_failed(plugin.score_key) if may_raise else plugin.score_key
-            for plugin in scores.values()
-            if follows_pod(plugin)
-        ),
-    )
-
-
-def _or_failed(score_key: _KeyOf) -> _KeyOf:
-    """Return a function that never raises; PreScore raises again if the attempt runs it."""
-
-    def key_of(pod: Pod, snapshot: Snapshot) -> Hashable | None:
-        try:
-            return score_key(pod, snapshot)
-        except PluginFailed:
-            return _FAILED
-
-    return key_of
 
 
 class FilterVerdicts:

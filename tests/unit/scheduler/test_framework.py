@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 
+import pytest
+
+from services.cel.selectors import DeviceSelectors
 from services.framework.plugin import (
     BindPlugin,
     FilterPlugin,
@@ -13,8 +17,10 @@ from services.framework.plugin import (
     PreFiltered,
     ReservePlugin,
     Scope,
+    ScorePlugin,
+    StatefulPlugin,
 )
-from services.framework.plugins.in_tree import SERVED
+from services.framework.plugins.in_tree import SERVED, with_selectors
 from services.framework.profile import PluginSetting, Profile
 from services.framework.runtime.diagnosis import pre_filter_outcome
 from services.framework.runtime.failed_cycle import FitError
@@ -23,10 +29,13 @@ from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
 from services.framework.waiting_pods import Wait
-from services.kube.pod import Pod
+from services.kube.devices import DeviceClass
+from services.kube.pod import Pod, PodClaim, PodSpec
+from services.kube.volumes import ClaimSource, Volume
 from services.scheduler.core.cycle.attempt import ProfileCycles
 from services.scheduler.core.cycle.host_choice import KeyedChoice
 from services.scheduler.core.decisions import Binding
+from services.scheduler.core.session.options import RULES
 from tests.builders import make_node, make_pod
 from tests.cycles import dry_run_on, filter_verdicts
 
@@ -94,6 +103,14 @@ class Late(PermitPlugin, PreBindPlugin, BindPlugin, PostBindPlugin):
         self.bound.append(f"{pod.name}@{node_name}")
 
 
+class ForHostNetwork(OnePodANode):
+    """Has something to do for pods with hostNetwork alone."""
+
+    def skips(self, spec: PodSpec) -> bool:
+        """Skip all others."""
+        return not spec.host_network
+
+
 def framework(*names: str) -> Framework:
     """Return a framework over two nodes with the named plugins."""
     snapshot = Snapshot()
@@ -117,6 +134,62 @@ def test_a_plugin_that_knows_single_nodes_only_is_lifted_to_rows_and_owns_a_colu
     assert isinstance(cycles.schedule_pod(make_pod().obj(), 1), FitError)
     made.unreserve(make_pod().obj(), 0)
     assert isinstance(cycles.schedule_pod(make_pod().obj(), 1), Binding)
+
+
+def test_a_plugin_that_skips_a_pods_spec_reserves_nothing_for_it() -> None:
+    """Its Reserve is called for the pods of other specs alone."""
+    snapshot = Snapshot()
+    snapshot.set_node(make_node("a").obj())
+    profile = Profile(plugins=(PluginSetting(name="OnePodANode"),))
+    made = Framework(snapshot, profile, {**SERVED, "OnePodANode": ForHostNetwork})
+    skipped = make_pod().obj()
+    served = replace(skipped, spec=replace(skipped.spec, host_network=True))
+    taken = [
+        made.reserve(pod, 0) or int(snapshot.columns.owned("taken")[0]) for pod in (skipped, served)
+    ]
+    assert taken == [0, 1]
+
+
+_SPECS = {
+    "plain": PodSpec(),
+    "claim": PodSpec(volumes=(Volume(name="v", source=ClaimSource(claim_name="c")),)),
+    "devices": PodSpec(device_claims=(PodClaim(name="gpu", claim_name="gpu"),)),
+    "extended resource": make_pod().req({"example.com/gpu": "1"}).obj().spec,
+}
+_SKIPPED_OF_EACH = {
+    ("v1.34", "plain"): 5,
+    ("v1.34", "claim"): 1,
+    ("v1.34", "devices"): 4,
+    ("v1.34", "extended resource"): 5,
+    ("v1.36", "plain"): 5,
+    ("v1.36", "claim"): 1,
+    ("v1.36", "devices"): 4,
+    ("v1.36", "extended resource"): 4,
+}
+
+
+@pytest.mark.parametrize(("version", "named"), _SKIPPED_OF_EACH)
+def test_in_tree_plugins_skip_specs_for_which_they_do_nothing(version: str, named: str) -> None:
+    """Of volumes or of devices, whatever the cluster has: no keys, and nothing reserved."""
+    rules, snapshot = RULES[version], Snapshot()
+    snapshot.set_node(make_node("a").capacity(cpu="4").obj())
+    snapshot.catalog.devices.put(DeviceClass(name="gpu", extended_resource_name="example.com/gpu"))
+    registry = with_selectors({**SERVED, **rules.plugins}, DeviceSelectors(multiple=True))
+    made = Framework(snapshot, rules.profile, registry)
+    pod = Pod(uid="p", namespace="default", name="p", spec=_SPECS[named])
+    skipping = [plugin for plugin in made.plugins if plugin.skips(pod.spec)]
+    assert len(skipping) == _SKIPPED_OF_EACH[version, named]
+    for plugin in skipping:
+        if isinstance(plugin, FilterPlugin):
+            assert plugin.filter_key(pod, snapshot) is None, plugin.name
+        if isinstance(plugin, ScorePlugin):
+            assert plugin.score_key(pod, snapshot) is None, plugin.name
+        if isinstance(plugin, ReservePlugin):
+            assert plugin.reserve(pod, 0, snapshot) is None, plugin.name
+        if isinstance(plugin, StatefulPlugin):
+            assert plugin.saved_state(snapshot) == [], plugin.name
+        if isinstance(plugin, PreBindPlugin):
+            assert plugin.pre_bind(pod, "a") is None, plugin.name
 
 
 def test_a_refused_reservation_is_undone() -> None:

@@ -29,7 +29,7 @@ from services.framework.runtime.diagnosis import Unschedulable
 from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import SUCCESS, Code, Status
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PodSpec
 from services.scheduler.config.file import read_scheduler_configuration
 from services.scheduler.core.decisions import Binding, Decision, Failed, MayWait
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
@@ -61,6 +61,11 @@ class Moody(FilterPlugin[None], ScorePlugin[None], ReservePlugin, PodColumnsPlug
     def _may(self, method: str) -> None:
         if self.raises == method and not Moody.calm:
             raise KeyError("mood")
+
+    def skips(self, spec: PodSpec) -> bool:
+        """Skip no pod."""
+        self._may("skips")
+        return False
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return a key for all pods."""
@@ -200,6 +205,7 @@ def decide(scheduler: Scheduler, name: str, **labels: str) -> Decision:
 @pytest.mark.parametrize(
     ("raises", "said"),
     [
+        ("skips", "running plugin \"Moody\": skips: KeyError: 'mood' (test_out_of"),
         ("filter_key", "running plugin \"Moody\": filter_key: KeyError: 'mood' (test_out_of"),
         ("unhashable", 'running plugin "Moody": filter_key: TypeError: unhashable'),
         ("pre_filter", 'running plugin "Moody": pre_filter: KeyError'),

@@ -89,7 +89,7 @@ from services.kube.devices import (
     ResourceClaim,
 )
 from services.kube.node import Node
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PodSpec
 from services.typed import Reading, write
 
 NOTHING_TO_DEALLOCATE = "no new claims to deallocate"
@@ -184,6 +184,13 @@ class DynamicResources(
             return ()
         named = (claim.claim_name for claim in pod.spec.device_claims)
         return [name for name in (*named, *(made for _, made in pod.claim_names)) if name]
+
+    def skips(self, spec: PodSpec) -> bool:
+        """Return whether the spec has neither claims nor resources that devices may serve."""
+        if self._ignores_claims:
+            return True
+        may_be_served = self.rules.extended_resources and extended.requested(spec)
+        return not spec.device_claims and not may_be_served
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the key of the verdicts about the pod's claims, None without claims."""

@@ -23,7 +23,7 @@ from services.framework.volumes.claims import (
     base_key,
 )
 from services.framework.volumes.migration import migrated, migrated_plugins
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PodSpec
 from services.kube.storage import CsiNode
 from services.kube.volumes import ClaimSource, EphemeralSource
 
@@ -82,11 +82,13 @@ class NodeVolumeLimits(FilterPlugin[PodAttachments]):
     scope = Scope.PODS
     can_fail = True
     keys_follow_pod = True
-    keys_need_volumes = True
 
     def __init__(self) -> None:
         self._rows: dict[int, _There] = {}
         self._seen: tuple[int, int, int] | None = None
+
+    def skips(self, spec: PodSpec) -> bool:
+        return not spec.volumes
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the pod's volumes, None where none may be a driver's."""

@@ -53,7 +53,7 @@ from services.framework.volumes.matching import (
 )
 from services.framework.volumes.migration import TranslationError, affinity_on, translation_problem
 from services.kube.node import Node
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PodSpec
 from services.kube.storage import ClaimPhase, ClaimRef, PersistentVolume, PersistentVolumeClaim
 from services.kube.volumes import claim_names
 
@@ -107,11 +107,13 @@ class VolumeBinding(
     can_fail = True
     needs_pre_filter = True
     keys_follow_pod = True
-    keys_need_volumes = True
 
     def __init__(self, args: VolumeBindingArgs = _DEFAULTS) -> None:
         self.args = args
         self._assumed: dict[str, list[ReservedObject]] = {}
+
+    def skips(self, spec: PodSpec) -> bool:
+        return not spec.volumes
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the pod's claims, None where it has none."""

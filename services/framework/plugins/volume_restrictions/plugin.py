@@ -19,7 +19,7 @@ from services.framework.snapshot.node_view import NodeView
 from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.framework.volumes.claims import ClaimUses, base_key, claim_of, not_found
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PodSpec
 from services.kube.volumes import (
     AwsElasticBlockStore,
     ClaimSource,
@@ -62,7 +62,9 @@ class VolumeRestrictions(FilterPlugin[RestrictedVolumes]):
     scope = Scope.PODS
     needs_pre_filter = True
     keys_follow_pod = True
-    keys_need_volumes = True
+
+    def skips(self, spec: PodSpec) -> bool:
+        return not spec.volumes
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the restrictions, None where there is nothing to conflict with."""

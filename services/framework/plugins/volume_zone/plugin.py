@@ -16,7 +16,7 @@ from services.framework.snapshot.snapshot import Snapshot
 from services.framework.status import Code, Status
 from services.framework.volumes.claims import claim_of, not_found, waits_for_consumer
 from services.kube.node import LABEL_REGION, LABEL_REGION_BETA, LABEL_ZONE, LABEL_ZONE_BETA, Node
-from services.kube.pod import Pod
+from services.kube.pod import Pod, PodSpec
 from services.kube.storage import TOPOLOGY_LABELS, PersistentVolumeClaim
 from services.kube.volumes import ClaimSource
 
@@ -38,7 +38,9 @@ class VolumeZone(FilterPlugin[RequiredZones]):
     name = "VolumeZone"
     scope = Scope.NODE
     keys_follow_pod = True
-    keys_need_volumes = True
+
+    def skips(self, spec: PodSpec) -> bool:
+        return not spec.volumes
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         """Return the required labels, None if no volume requires any."""

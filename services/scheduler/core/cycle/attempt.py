@@ -162,7 +162,8 @@ class Attempts:
     `cycles` are those of the profiles by scheduler name, which share `choice`. `seed` keys the hash
     that breaks ties, `stopwatch` returns ns of any clock. `repeats_refusals` is off where a failed
     attempt changes what later ones evaluate, as sampling nodes does, and where extenders are
-    called. Ignored failures of `extenders` become warnings of the decision.
+    called. Ignored failures of `extenders` become warnings of the decision; None where a session
+    has no extenders.
     """
 
     def __init__(
@@ -176,7 +177,7 @@ class Attempts:
         seed: int,
         repeats_refusals: bool,
         stopwatch: Callable[[], int] | None,
-        extenders: Extenders,
+        extenders: Extenders | None,
         waiting: WaitingPods,
     ) -> None:
         self._snapshot = snapshot
@@ -189,6 +190,7 @@ class Attempts:
         self._stopwatch = stopwatch
         self._repeats_refusals = repeats_refusals
         self._extenders = extenders
+        self._bind_by_extender = None if extenders is None else extenders.bind
 
     def schedule(self, head: Head, pod: Pod | None, now_ns: int) -> Decision:
         """Schedule the pod of a head, and assume it on its node if it is bound.
@@ -217,8 +219,9 @@ class Attempts:
         except PluginFailed as error:
             recorder.phases_ns.clear()  # The phase that failed is not among them.
             decision = self._requeue(attempt, Failed(message=str(error)))
-        warnings = self._extenders.take_warnings()
-        return replace(decision, warnings=warnings) if warnings else decision
+        if self._extenders is not None and (warnings := self._extenders.take_warnings()):
+            return replace(decision, warnings=warnings)
+        return decision
 
     def _decide(self, attempt: Attempt, cycles: ProfileCycles, now_ns: int) -> Decision:
         result = cycles.schedule_pod(
@@ -248,7 +251,7 @@ class Attempts:
             return self._requeue(attempt, Failed(message=problem))
         self._snapshot.assume(pod, suggested.node_name)
         result = framework.reserve_and_bind(
-            pod, suggested.row, suggested.node_name, self._extenders.bind
+            pod, suggested.row, suggested.node_name, self._bind_by_extender
         )
         if isinstance(result, NotBound):
             self._snapshot.forget(pod.uid)
@@ -342,7 +345,7 @@ class Attempts:
         framework = self._cycles[pod.spec.scheduler_name].framework
         result: BoundPod | NotBound
         if status is None:
-            result = framework.pre_bind_and_bind(pod, binding.node_name, self._extenders.bind)
+            result = framework.pre_bind_and_bind(pod, binding.node_name, self._bind_by_extender)
         else:
             result = NotBound(status, in_binding=False)
         if isinstance(result, BoundPod):
@@ -380,7 +383,7 @@ class ProfileCycles:
     """Scheduling cycles for the pods of one profile; they do not change the snapshot.
 
     `nominated_first` tries a pod's nominated node alone before all others, which v1.16 did not.
-    `extenders` are those of the session, maybe none.
+    `extenders` are those of the session, None where it has none.
     """
 
     def __init__(
@@ -393,7 +396,7 @@ class ProfileCycles:
     ) -> None:
         self.framework = framework
         self._nominated_first = nominated_first
-        self.extenders = extenders or None
+        self.extenders = extenders
         self._choice = choice
         self._snapshot = framework.snapshot
 

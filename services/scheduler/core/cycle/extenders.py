@@ -145,7 +145,10 @@ _TEXT_MAX = 512
 
 
 class Extenders:
-    """All extenders of a session, the ignorable ones last; `snapshot` has the pods of nodes."""
+    """All extenders of a session that has some; `snapshot` has the pods of nodes.
+
+    They are called in their order, the ignorable ones last.
+    """
 
     def __init__(self, extenders: Iterable[Extender], snapshot: Snapshot) -> None:
         all_extenders = tuple(extenders)
@@ -155,10 +158,6 @@ class Extenders:
             *(extender for extender in all_extenders if extender.terms.ignorable),
         )
         self._warnings: list[str] = []
-
-    def __bool__(self) -> bool:
-        """Return whether there is any."""
-        return bool(self._extenders)
 
     @property
     def any_filters_or_scores(self) -> bool:

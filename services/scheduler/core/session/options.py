@@ -68,7 +68,7 @@ def make_cycles(
     options: SchedulerOptions,
     snapshot: Snapshot,
     registry: Registry,
-    extenders: Extenders,
+    extenders: Extenders | None,
     waiting: WaitingPods,
 ) -> tuple[HostChoice, dict[str, ProfileCycles]]:
     """Return the host choice that all profiles share, and each one's cycle by scheduler name."""
@@ -76,7 +76,7 @@ def make_cycles(
     served = with_preemption(
         registry,
         None if options.disable_preemption else options.rules.preemption,
-        narrow=extenders.narrowed if extenders.any_preempts else None,
+        narrow=extenders.narrowed if extenders is not None and extenders.any_preempts else None,
         samples=options.sampling is not None and options.rules.preemption.samples_candidates,
     )
     choice = options.rules.host_choice(options.seed)
@@ -93,12 +93,13 @@ def make_cycles(
     return choice, cycles
 
 
-def _choice_of(choice: HostChoice, framework: Framework, extenders: Extenders) -> HostChoice:
+def _choice_of(choice: HostChoice, framework: Framework, extenders: Extenders | None) -> HostChoice:
     if not isinstance(choice, SampledChoice):
         return choice
     of_profile = framework.profile.percentage_of_nodes_to_score
     percentage = choice.percentage if of_profile is None else of_profile
-    scores = bool(framework.weights) or extenders.any_filters_or_scores
+    by_extenders = extenders is not None and extenders.any_filters_or_scores
+    scores = bool(framework.weights) or by_extenders
     return replace(choice, percentage=percentage, scores=scores)
 
 

@@ -77,7 +77,7 @@ class Scheduler:
         self._options = options
         self._queue = options.queue
         self.snapshot = Snapshot(pod_level_resizes=options.rules.pod_level_resizes)
-        self._extenders = Extenders(options.extenders, self.snapshot)
+        self._extenders = Extenders(options.extenders, self.snapshot) if options.extenders else None
         self.waiting = WaitingPods()
         self._choice, self._cycles = make_cycles(
             options, self.snapshot, registry, self._extenders, self.waiting
@@ -344,7 +344,8 @@ class Scheduler:
             seed=self._options.seed,
         )
         self._choice.reset(mark)
-        self._extenders.take_warnings()
+        if self._extenders is not None:
+            self._extenders.take_warnings()
         return evaluation
 
     @property
@@ -517,7 +518,10 @@ class Scheduler:
             self._pending.drop(pod.uid)
         else:
             framework = self._cycles[pod.spec.scheduler_name].framework
-            waits = self._extenders.filters_or_scores(pod) or framework.waits_for_pods(pod)
+            extenders = self._extenders
+            waits = (
+                extenders is not None and extenders.filters_or_scores(pod)
+            ) or framework.waits_for_pods(pod)
             self._pending.put(pod.uid, waits_for_pods=waits)
             self._put_gate(framework, pod)
 
