@@ -15,7 +15,7 @@ from time import perf_counter_ns, process_time_ns
 from typing import TypeVar
 
 from replay.errors import RunError, ServiceLostError
-from replay.results.recorder import Recorder, RecorderPosition
+from replay.results.recorder import RecorderPosition, RunRecorder
 from replay.results.run.directory import RunDirectory
 from replay.results.run.resume_point import ResumePoint, packed
 from replay.sessions import Services
@@ -102,7 +102,7 @@ class Checkpointer:
         took_ns, before = self._kept_last
         return took_ns * max(objects, before, FEW_OBJECTS) // max(before, FEW_OBJECTS)
 
-    def save(self, at_ns: int, replay: Replay, recorder: Recorder) -> None:
+    def save(self, at_ns: int, replay: Replay, recorder: RunRecorder) -> None:
         """Save everything between two instants. Raises OutputError and BackendError."""
         began_ns, began_cpu_ns = perf_counter_ns(), process_time_ns()
         is_kept = self.is_keeping(at_ns, replay)

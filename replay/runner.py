@@ -28,7 +28,7 @@ from replay.recovery import (
     position_at,
     restore,
 )
-from replay.results.recorder import Recorder, RecorderPosition
+from replay.results.recorder import RecorderPosition, RunRecorder
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import SPANS
 from replay.results.run.growth import RunGrowth
@@ -294,7 +294,7 @@ class _Attempt:
         self.header = trace_pb2.Header()
         self.end = ReplayEnd.FINISHED
         self.delivery = Delivery()
-        self.recorder = Recorder(
+        self.recorder = RunRecorder(
             run,
             spans=_span_sink(settings, run, position),
             sampling=settings.sampling,
@@ -480,7 +480,7 @@ def _opened_audit(services: Services) -> tuple[Audit | None, str]:
 class _TimedEviction:
     """An eviction service whose exchanges the recorder measures."""
 
-    def __init__(self, service: EvictionService, recorder: Recorder) -> None:
+    def __init__(self, service: EvictionService, recorder: RunRecorder) -> None:
         self._service = service
         self._recorder = recorder
 
@@ -499,7 +499,7 @@ class _TimedEviction:
 class _TimedAutoscaler:
     """An autoscaler service whose exchanges the recorder measures."""
 
-    def __init__(self, service: AutoscalerService, recorder: Recorder) -> None:
+    def __init__(self, service: AutoscalerService, recorder: RunRecorder) -> None:
         self._service = service
         self._recorder = recorder
 

@@ -21,8 +21,8 @@ from replay.importers.recording.history import ObjectHistory, Transition
 from replay.importers.records import Issues
 from replay.importers.registry import open_changes
 from replay.kube.changes import (
-    Change,
     Raw,
+    RecordedChange,
     condition,
     disruption,
     is_being_deleted,
@@ -84,7 +84,7 @@ class _Reader:
         self._objects: dict[str, KubernetesObject] = {}
         self._now_ns = 0
 
-    def read(self, changes: Iterable[Change]) -> None:
+    def read(self, changes: Iterable[RecordedChange]) -> None:
         """Add all changes."""
         history = ObjectHistory(self._issues)
         for change in changes:

@@ -163,7 +163,7 @@ class WorkloadWait:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class PodWaits:
     """Some pods' waits, in the order of their beginnings.
 
     near: for a single pod, the nodes on which it nearly fitted at `near_ns`, the beginning of the
@@ -236,7 +236,7 @@ class Waits:
         }
 
 
-def waits_of(run: RunDirectory, named: str, namespace: str = "", top: int = 5) -> Waits:
+def waits_of(run: RunDirectory, named: str, namespace: str = "", top: int = 5) -> PodWaits:
     """Return the waits of a pod by name, "namespace/name" or UID, or of the pods of KIND/NAME.
 
     A name with the kind of a workload before it, as in deployment/web, selects the pods of that
@@ -263,17 +263,17 @@ lower(workload_kind) = lower($kind) AND workload_name = $name AND $namespace IN 
 
 def _waits(
     run: RunDirectory, tables: RunTables, chosen: str, values: Mapping[str, object], named: str
-) -> Waits:
+) -> PodWaits:
     start_ns, end_ns = next(iter(tables.select("SELECT start_ns, end_ns FROM run").rows()))
     end_ns = max(end_ns, run.manifest().end_ns)
     rows = tables.select(_OF_PODS.format(chosen=chosen), {**values, "end": end_ns}).rows()
     pods = [_pod_wait(pod, parts, end_ns) for pod, parts in groupby(rows, key=lambda row: row[:6])]
     if not pods:
         raise RunError(f"{named} has no pod that waited for a node")
-    return Waits(run=str(run.path), start_ns=start_ns, named=named, pods=pods)
+    return PodWaits(run=str(run.path), start_ns=start_ns, named=named, pods=pods)
 
 
-def _with_nodes(run: RunDirectory, tables: RunTables, waits: Waits, top: int) -> Waits:
+def _with_nodes(run: RunDirectory, tables: RunTables, waits: PodWaits, top: int) -> PodWaits:
     (pod,) = waits.pods
     if pod.node:
         changes = changes_before(run, pod.node, pod.tried_ns, pod.until_ns, top)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.console import Console
 
-from replay.explain.waits import DELETIONS, ROOM, PodWait, WaitPart, Waits
+from replay.explain.waits import DELETIONS, ROOM, PodWait, PodWaits, WaitPart
 from replay.results.durations import simulated
 from replay.results.summary.table import escape, print_rows, right_aligned
 from services.kube.quantity import Format, Quantity
@@ -16,7 +16,7 @@ from services.terminal import counted
 _NANO_PER_MILLI = 1_000_000
 
 
-def print_waits(waits: Waits, console: Console, top: int) -> None:
+def print_waits(waits: PodWaits, console: Console, top: int) -> None:
     """Print some pods' waits, at most `top` parts or pods, and the total time by cause."""
     if len(waits.pods) == 1:
         _print_pod(waits.pods[0], waits.start_ns, console, top)
@@ -56,7 +56,7 @@ def _print_pod(pod: PodWait, start_ns: int, console: Console, top: int) -> None:
     )
 
 
-def _print_near(waits: Waits, console: Console) -> None:
+def _print_near(waits: PodWaits, console: Console) -> None:
     if not waits.near:
         return
     at = simulated(waits.near_ns - waits.start_ns)
@@ -73,7 +73,7 @@ def _print_near(waits: Waits, console: Console) -> None:
     )
 
 
-def _print_pods(waits: Waits, console: Console, top: int) -> None:
+def _print_pods(waits: PodWaits, console: Console, top: int) -> None:
     pods = sorted(waits.pods, key=lambda pod: (-pod.length_ns, pod.from_ns, pod.uid))
     waited = [pod for pod in pods if pod.length_ns]
     console.print(
@@ -96,7 +96,7 @@ def _print_pods(waits: Waits, console: Console, top: int) -> None:
     )
 
 
-def _print_changes(waits: Waits, console: Console) -> None:
+def _print_changes(waits: PodWaits, console: Console) -> None:
     if waits.changes:
         (pod,) = waits.pods
         console.print(f"\nAfter the last failed attempt, on {escape(pod.node)}:", highlight=False)

@@ -13,7 +13,7 @@ import click
 
 from replay.errors import TraceError
 from replay.importers.option_types import AMOUNTS, BYTES, PARAMETER, QOS_PRIORITY, TIME
-from replay.kube.changes import Change
+from replay.kube.changes import RecordedChange
 from replay.options import DURATION, option
 from replay.trace.reader import FORMAT_VERSION
 from reprieve.kube.v1beta1.pod_pb2 import Pod
@@ -233,7 +233,7 @@ class Recording:
     """
 
     paths: Sequence[Path]
-    changes: Callable[[Issues], Iterator[Change]]
+    changes: Callable[[Issues], Iterator[RecordedChange]]
     complete_until_ns: int | None = None
 
 

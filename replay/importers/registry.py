@@ -29,7 +29,7 @@ from replay.importers.kubernetes import (
 )
 from replay.importers.records import Importer, ImportOptions, Issues, single_path
 from replay.importers.rows import generated_nodes, with_nodes_and_issues
-from replay.kube.changes import Change
+from replay.kube.changes import RecordedChange
 from replay.kube.documents import read_documents
 from replay.trace.files import head
 from replay.trace.reader import is_binary, is_text, read
@@ -159,7 +159,7 @@ def open_changes(
     *,
     format: str | None = None,  # noqa: A002 - the word of the command line
     issues: Issues,
-) -> Iterator[Change]:
+) -> Iterator[RecordedChange]:
     """Yield the recorded changes of a recording, in order.
 
     Raises TraceError if a file cannot be read or has no recorded states.

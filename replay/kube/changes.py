@@ -32,7 +32,7 @@ class ChangeType(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class RecordedChange:
     """A change at `at_ns` since 1970; `initial` for an object that existed before the recording.
 
     `actor` is the user of the API who requested it, "" if the recording does not have one.

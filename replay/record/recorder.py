@@ -92,7 +92,7 @@ class RecordingProgress:
         return list(dict.fromkeys(problem for problem in problems if problem))
 
 
-class Recorder:
+class ClusterRecorder:
     """Records into a folder while the context `running` is open; `ended_ns`: when it ended."""
 
     def __init__(

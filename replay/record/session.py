@@ -18,7 +18,7 @@ from replay.record.connect import UNANSWERED, connected
 from replay.record.coverage import is_refused, resources_of
 from replay.record.frames import ABOUT, RecordingFolder
 from replay.record.http_client import RequestBounds
-from replay.record.recorder import Recorder, RecorderSettings, RecordingProgress
+from replay.record.recorder import ClusterRecorder, RecorderSettings, RecordingProgress
 from replay.record.redact import Redactor
 from replay.record.usage_sources import ChosenSource
 from services.rpc.kube import rfc3339
@@ -136,7 +136,7 @@ def record(
     anything is written. A later failure ends the recording and becomes its `broken`.
     """
     source = usage.source
-    recorder = Recorder(api, folder, usage, options, now_ns)
+    recorder = ClusterRecorder(api, folder, usage, options, now_ns)
     began_ns = now_ns()
     hidden = options.redactor.text if options.redactor else str
     about: dict[str, object] = {
@@ -211,7 +211,7 @@ def _missing(resources: Sequence[tuple[str, int, str]]) -> str:
 
 
 def _check_received(
-    recorder: Recorder, address: str, state: RecordingProgress, broken: str
+    recorder: ClusterRecorder, address: str, state: RecordingProgress, broken: str
 ) -> None:
     """Raise RecordError or OutputError if nothing was received."""
     statuses, all_refused = state.statuses.values(), is_refused(recorder.watched())

@@ -71,7 +71,7 @@ _LATE_MAX = 4096
 """Records that may wait; a long phase without messages, in which kubelets act, would add many."""
 
 
-class Recorder:
+class RunRecorder:
     """Records a replay: its Observer, and the receiver of its decisions.
 
     spans: the sink of spans; None for no spans. sampling: selects the pods that have spans.

@@ -10,7 +10,14 @@ from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.trace.observed import kind_in_logs
 from replay.whatif.ci import code, figure_name, figure_text, markdown_table, plain
-from replay.whatif.comparison import EFFECTS, FigureChange, PodGroup, RunComparison, Waits, compare
+from replay.whatif.comparison import (
+    EFFECTS,
+    FigureChange,
+    PodGroup,
+    RunComparison,
+    WaitStatistics,
+    compare,
+)
 from replay.whatif.decisions import sentence_of
 from replay.whatif.divergence import ComparedRun, Divergence, divergence_reasons, first_divergence
 from replay.whatif.effects import Effect, changes_cluster, first_effect
@@ -246,7 +253,7 @@ def fault_lines(figures: Iterable[FigureChange]) -> Iterator[str]:
             yield f"{_FAULTS[figure.name]}: {counts}; a run with them looks better than it is."
 
 
-def wait_cells(waits: Waits) -> tuple[str, ...]:
+def wait_cells(waits: WaitStatistics) -> tuple[str, ...]:
     """Return the waits of a class in a run, in the order of WAIT_COLUMNS."""
     times = (waits.mean_ns, waits.p50_ns, waits.p95_ns, waits.max_ns)
     shown = ("-" if time is None else simulated(time) for time in times)

@@ -118,7 +118,7 @@ class WorkloadChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waits:
+class WaitStatistics:
     """The times that the pods of a class waited for nodes in one run.
 
     waits: of each node that a pod got, until the binding; of pods that still wait, until now, and
@@ -134,7 +134,7 @@ class Waits:
     max_ns: int | None
 
     @classmethod
-    def of(cls, waits_ns: Sequence[int], still_waiting: int) -> Waits:
+    def of(cls, waits_ns: Sequence[int], still_waiting: int) -> WaitStatistics:
         """Return the statistics of some waits."""
         return cls(
             waits=len(waits_ns),
@@ -155,8 +155,8 @@ class ClassWaits:
 
     priority_class: str
     priority: int
-    a: Waits
-    b: Waits
+    a: WaitStatistics
+    b: WaitStatistics
 
     @property
     def name(self) -> str:
@@ -279,10 +279,10 @@ def _waits(a: RunFacts, b: RunFacts) -> list[ClassWaits]:
     return sorted(waited, key=lambda of_class: (-of_class.priority, of_class.priority_class))
 
 
-def _waits_of(run: RunFacts, pods: Iterable[PodFacts]) -> Waits:
+def _waits_of(run: RunFacts, pods: Iterable[PodFacts]) -> WaitStatistics:
     pods = list(pods)
     waits_ns = [wait_ns for pod in pods for wait_ns in run.waits_so_far_ns(pod)]
-    return Waits.of(waits_ns, sum(map(run.still_waits, pods)))
+    return WaitStatistics.of(waits_ns, sum(map(run.still_waits, pods)))
 
 
 def _figures(a: Mapping[str, float | None], b: Mapping[str, float | None]) -> list[FigureChange]:

@@ -73,7 +73,7 @@ ObjectSink = Callable[[scheduler_pb2.Event], None]
 
 
 class Journal:
-    """Numbers the entries of the log and passes them to `sink` (`Recorder.decided` in a replay).
+    """Numbers the entries of the log and passes them to `sink` (`RunRecorder.decided` in a replay).
 
     Failed attempts go to `failed`, many at a time; where it is None, each goes to `sink`, too.
     Changes of objects go to `objects`, if there is one; they are not entries of the log.

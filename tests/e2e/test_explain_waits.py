@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from replay.cli.errors import REFUSED
-from replay.explain.waits import ROOM, UNTRIED, Waits, cause_of, waits_of, workloads_that_waited
+from replay.explain.waits import ROOM, UNTRIED, PodWaits, cause_of, waits_of, workloads_that_waited
 from replay.results.run.directory import RunDirectory
 from replay.results.tables.query import RunTables
 from tests.e2e.commands import reprieve
@@ -52,7 +52,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def waited(run: RunDirectory) -> Iterator[tuple[str, int | None, Waits]]:
+def waited(run: RunDirectory) -> Iterator[tuple[str, int | None, PodWaits]]:
     """Yield each pod that waited for a node: its UID, the wait of its table, and its waits."""
     sql = "SELECT uid, waited_ns FROM pods WHERE waiting_since_ns IS NOT NULL"
     with RunTables(run) as tables:

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from replay import runner
 from replay.cli.main import command
 from replay.recovery import Checkpointer
-from replay.results.recorder import Recorder, RecorderPosition
+from replay.results.recorder import RecorderPosition, RunRecorder
 from replay.state_codec import dump, dump_parts, load, restore_parts
 from replay.world.ahead.look_ahead import LookAhead
 from replay.world.api.cluster import Cluster
@@ -41,7 +41,7 @@ def test_every_state_of_a_replay_survives(
         made.append((services, options))
         return Replay(*services, **options)
 
-    def save(_self: Checkpointer, _at_ns: int, replay: Replay, recorder: Recorder) -> None:
+    def save(_self: Checkpointer, _at_ns: int, replay: Replay, recorder: RunRecorder) -> None:
         if replay.instants < GROWTH * saved[-1]:
             return
         services, options = made[-1]

@@ -23,7 +23,7 @@ from replay.importers.kubernetes import watch
 from replay.importers.recording.interpreter import cut_at
 from replay.importers.records import ImportOptions, Issues
 from replay.importers.registry import open_trace
-from replay.kube.changes import Change, Raw, controller, is_being_deleted, key, phase, uid
+from replay.kube.changes import Raw, RecordedChange, controller, is_being_deleted, key, phase, uid
 from replay.world.controllers.workloads.daemon_sets import target
 from replay.world.controllers.workloads.workloads import Workloads
 from replay.world.loop.replay import Limits, Replay
@@ -262,7 +262,7 @@ def test_kubelets_reject_pods_before_and_after_such_a_moment() -> None:
 RECORDINGS = Path(__file__).parents[2] / ".." / "shared" / "traces" / "recordings"
 
 
-def standing(changes: Iterable[Change], moment_ns: int) -> list[Raw]:
+def standing(changes: Iterable[RecordedChange], moment_ns: int) -> list[Raw]:
     """Return the objects that stand at a moment of a recording."""
     cut = cut_at(lambda _issues: changes, moment_ns)(Issues())
     return [dict(entry.raw) for entry in takewhile(lambda record: record.initial, cut)]

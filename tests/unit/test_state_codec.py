@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import msgpack
 import pytest
 
-from replay.results.recorder import Recorder
+from replay.results.recorder import RunRecorder
 from replay.state_codec import UnreadableStateError, dump, load
 from replay.world.api.pod_record import PodRecord
 from replay.world.timeline import ActionKind, Timeline
@@ -136,7 +136,7 @@ def test_a_restored_timeline_continues() -> None:
     assert [action.key for action in read.take_due(9)] == ["uid"]
 
 
-@pytest.mark.parametrize("kind", [Path, Recorder, object, Any, type, list[object], Path | int])
+@pytest.mark.parametrize("kind", [Path, RunRecorder, object, Any, type, list[object], Path | int])
 def test_an_annotation_that_describes_no_data_is_refused(kind: Any) -> None:
     """Such as a file, a recorder, or anything."""
     with pytest.raises(TypeError):

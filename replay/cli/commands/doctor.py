@@ -32,7 +32,7 @@ _REPLAY_S = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DoctorCheck:
     """The result of one check: OK, MISSING (something optional) or FAULT, and what to do."""
 
     what: str
@@ -70,7 +70,7 @@ def command(*, output: str) -> None:
         raise ExitError(FAILED, f"replays do not work here: {', '.join(faults)}")
 
 
-def _findings() -> Iterator[Finding]:
+def _findings() -> Iterator[DoctorCheck]:
     yield _python()
     yield _machine()
     yield _free_space()
@@ -82,36 +82,36 @@ def _findings() -> Iterator[Finding]:
     yield _collector(os.environ)
 
 
-def _python() -> Finding:
+def _python() -> DoctorCheck:
     interpreter = (
         f"{platform.python_implementation()} {platform.python_version()}, {sys.executable}"
     )
-    return Finding(what="reprieve", state=OK, found=f"{package_version()} on {interpreter}")
+    return DoctorCheck(what="reprieve", state=OK, found=f"{package_version()} on {interpreter}")
 
 
-def _machine() -> Finding:
+def _machine() -> DoctorCheck:
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     hardware = (
         f"{os.cpu_count()} processors, {memory / _GIB:.1f} GiB of memory, {platform.platform()}"
     )
     advice = "" if memory >= _MEMORY_MIN else "a replay of a million pods takes 0.8 GiB"
-    return Finding(what="machine", state=OK, found=hardware, advice=advice)
+    return DoctorCheck(what="machine", state=OK, found=hardware, advice=advice)
 
 
-def _free_space() -> Finding:
+def _free_space() -> DoctorCheck:
     """Check the free space on the disk of the current folder, where runs are written."""
     free = shutil.disk_usage(Path.cwd()).free
     free_space = f"{free / _GIB:.1f} GiB free in {Path.cwd()}"
     if not os.access(Path.cwd(), os.W_OK):
         advice = "the folder is read-only: pass --run FOLDER elsewhere"
-        return Finding(what="disk", state=MISSING, found=free_space, advice=advice)
+        return DoctorCheck(what="disk", state=MISSING, found=free_space, advice=advice)
     advice = "" if free >= _FREE_MIN else "runs of large traces take some GiB"
-    return Finding(
+    return DoctorCheck(
         what="disk", state=OK if free >= _FREE_MIN else MISSING, found=free_space, advice=advice
     )
 
 
-def _replay() -> Iterator[Finding]:
+def _replay() -> Iterator[DoctorCheck]:
     """Compile or load the kernels, and replay a bundled trace with new services."""
     program = (
         "from services.scheduler.core.session.warm_up import warm_up; "
@@ -132,7 +132,7 @@ def _replay() -> Iterator[Finding]:
         )
 
 
-def _run(what: str, command: list[str], found: Callable[[str], str], advice: str) -> Finding:
+def _run(what: str, command: list[str], found: Callable[[str], str], advice: str) -> DoctorCheck:
     began = time.monotonic()
     try:
         done = subprocess.run(  # noqa: S603 - our own modules
@@ -140,15 +140,15 @@ def _run(what: str, command: list[str], found: Callable[[str], str], advice: str
         )
     except subprocess.TimeoutExpired:
         found_text = f"did not end within {_REPLAY_S} s"
-        return Finding(what=what, state=FAULT, found=found_text, advice=advice)
+        return DoctorCheck(what=what, state=FAULT, found=found_text, advice=advice)
     took = f"{time.monotonic() - began:.1f} s"
     if done.returncode:
         last = (done.stderr.strip() or "it wrote no error").splitlines()[-1]
-        return Finding(what=what, state=FAULT, found=last, advice=advice)
-    return Finding(what=what, state=OK, found=f"{found(done.stdout).strip()}, {took}")
+        return DoctorCheck(what=what, state=FAULT, found=last, advice=advice)
+    return DoctorCheck(what=what, state=OK, found=f"{found(done.stdout).strip()}, {took}")
 
 
-def _plugins() -> Finding:
+def _plugins() -> DoctorCheck:
     """Load the installed out-of-tree plugins as a scheduler does."""
     program = (
         "from services.framework.plugins.in_tree import SERVED; "
@@ -163,29 +163,29 @@ def _plugins() -> Finding:
     )
 
 
-def _containers() -> Finding:
+def _containers() -> DoctorCheck:
     """Check the container engine that `make up` would use."""
     what, advice = "containers", "for `docker compose up` only: install Docker, and start it"
     if shutil.which("docker") is None:
-        return Finding(what=what, state=MISSING, found="no docker", advice=advice)
+        return DoctorCheck(what=what, state=MISSING, found="no docker", advice=advice)
     asked = ["docker", "version", "--format", "{{.Server.Version}}"]
     try:
         done = subprocess.run(asked, capture_output=True, text=True, timeout=10, check=False)  # noqa: S603 - docker
     except subprocess.TimeoutExpired:
-        return Finding(what=what, state=MISSING, found="docker does not respond", advice=advice)
+        return DoctorCheck(what=what, state=MISSING, found="docker does not respond", advice=advice)
     if done.returncode:
-        return Finding(what=what, state=MISSING, found="no engine responds", advice=advice)
-    return Finding(what=what, state=OK, found=f"Docker {done.stdout.strip()}")
+        return DoctorCheck(what=what, state=MISSING, found="no engine responds", advice=advice)
+    return DoctorCheck(what=what, state=OK, found=f"Docker {done.stdout.strip()}")
 
 
-def _dask() -> Finding:
+def _dask() -> DoctorCheck:
     if importlib.util.find_spec("distributed") is None:
         advice = "for sweeps on several machines only: pip install 'reprieve[sweep]'"
-        return Finding(what="dask", state=MISSING, found="not installed", advice=advice)
-    return Finding(what="dask", state=OK, found="sweeps can run on several machines")
+        return DoctorCheck(what="dask", state=MISSING, found="not installed", advice=advice)
+    return DoctorCheck(what="dask", state=OK, found="sweeps can run on several machines")
 
 
-def _cluster() -> Finding:
+def _cluster() -> DoctorCheck:
     """Look for a configured cluster that could be recorded, without connecting to it."""
     from replay.errors import KubeconfigError  # noqa: PLC0415 - loaded when needed
     from replay.record import kubeconfig  # noqa: PLC0415 - loaded when needed
@@ -194,11 +194,11 @@ def _cluster() -> Finding:
         access = kubeconfig.load(None, "")
     except KubeconfigError as error:
         advice = "for `reprieve record` only: --kubeconfig FILE"
-        return Finding(what="cluster", state=MISSING, found=str(error), advice=advice)
-    return Finding(what="cluster", state=OK, found=f"{access.server}, not tried")
+        return DoctorCheck(what="cluster", state=MISSING, found=str(error), advice=advice)
+    return DoctorCheck(what="cluster", state=OK, found=f"{access.server}, not tried")
 
 
-def _collector(environment: Mapping[str, str]) -> Finding:
+def _collector(environment: Mapping[str, str]) -> DoctorCheck:
     """Check whether the collector named in the environment accepts connections."""
     from services.telemetry.collector import Signal, TelemetryError, collector_of  # noqa: PLC0415 - loaded when needed
 
@@ -206,17 +206,19 @@ def _collector(environment: Mapping[str, str]) -> Finding:
     try:
         collector = collector_of(Signal.TRACES, environment)
     except TelemetryError as error:
-        return Finding(what=what, state=FAULT, found=str(error))
+        return DoctorCheck(what=what, state=FAULT, found=str(error))
     if collector is None:
         text = "OTEL_EXPORTER_OTLP_ENDPOINT is not set: spans are written to files"
-        return Finding(what=what, state=OK, found=text)
+        return DoctorCheck(what=what, state=OK, found=text)
     parts = urlsplit(
         collector.endpoint if "//" in collector.endpoint else f"//{collector.endpoint}"
     )
     try:
         with socket.create_connection((parts.hostname or "", parts.port or 4317), timeout=5):
-            return Finding(what=what, state=OK, found=f"{collector.endpoint} accepts connections")
+            return DoctorCheck(
+                what=what, state=OK, found=f"{collector.endpoint} accepts connections"
+            )
     except OSError as error:
         advice = "start it, or unset OTEL_EXPORTER_OTLP_ENDPOINT: a replay that loses spans fails"
         text = f"{collector.endpoint}: {error.strerror or error}"
-        return Finding(what=what, state=FAULT, found=text, advice=advice)
+        return DoctorCheck(what=what, state=FAULT, found=text, advice=advice)

@@ -38,7 +38,7 @@ def time_text(at_ms: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class ScriptedChange:
     """An object that was added or has changed; `plain` None: it was removed."""
 
     kind: str
@@ -126,7 +126,7 @@ class ScriptedCluster:
 
     groups: dict[str, ScriptedGroup]
     objects: dict[str, dict[str, Json]] = field(default_factory=dict)
-    changes: list[Change] = field(default_factory=list)
+    changes: list[ScriptedChange] = field(default_factory=list)
     leaving: dict[str, int] = field(default_factory=dict)
 
     @staticmethod
@@ -138,7 +138,7 @@ class ScriptedCluster:
             cluster._changed_group(name)
         return cluster
 
-    def take_changes(self) -> list[Change]:
+    def take_changes(self) -> list[ScriptedChange]:
         """Return the changes since the last time that this was called."""
         changes, self.changes = self.changes, []
         return changes
@@ -397,12 +397,12 @@ class ScriptedCluster:
 
     def _put(self, kind: str, key: str, plain: Json) -> None:
         self.objects.setdefault(kind, {})[key] = plain
-        self.changes.append(Change(kind, key, plain))
+        self.changes.append(ScriptedChange(kind, key, plain))
 
     def _remove(self, kind: str, key: str) -> None:
         self.leaving.pop(key, None)
         if self.objects.get(kind, {}).pop(key, None) is not None:
-            self.changes.append(Change(kind, key, None))
+            self.changes.append(ScriptedChange(kind, key, None))
 
     def _remove_node(self, name: str) -> None:
         self._remove("Node", name)
@@ -411,7 +411,7 @@ class ScriptedCluster:
             self._remove("Pod", key)
 
     def _changed_group(self, name: str) -> None:
-        self.changes.append(Change("NodeGroup", name, self.groups[name].state()))
+        self.changes.append(ScriptedChange("NodeGroup", name, self.groups[name].state()))
 
 
 GONE = "not found"

@@ -20,8 +20,8 @@ import orjson
 from replay.conform.autoscaler.cluster import (
     DELETION_CANDIDATE,
     TO_BE_DELETED,
-    Change,
     Json,
+    ScriptedChange,
     ScriptedCluster,
 )
 
@@ -36,7 +36,7 @@ class ScriptedAutoscaler(Protocol):
     Carrying out a call may change objects; the player applies such changes before it returns.
     """
 
-    def apply(self, changes: Iterable[Change]) -> None:
+    def apply(self, changes: Iterable[ScriptedChange]) -> None:
         """Take over changes of the cluster and of the cloud."""
 
     def start(self) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import grpc
 from google.protobuf.message import Message
 
-from replay.conform.autoscaler.cluster import BEGIN, GONE, Change, Json, name_of
+from replay.conform.autoscaler.cluster import BEGIN, GONE, Json, ScriptedChange, name_of
 from replay.conform.autoscaler.loop import Carry, difference
 from reprieve.autoscaler.v1beta1 import autoscaler_pb2 as pb
 from reprieve.autoscaler.v1beta1 import autoscaler_service_pb2 as service_pb
@@ -50,7 +50,7 @@ class SessionAutoscaler:
         request = service_pb.CreateSessionRequest(config=config_message(config))
         self._enter(self._stub.CreateSession(request, timeout=DEADLINE_S))
 
-    def apply(self, changes: Iterable[Change]) -> None:
+    def apply(self, changes: Iterable[ScriptedChange]) -> None:
         """Keep changes for the next request."""
         self._changes.extend(map(self._change, changes))
 
@@ -114,7 +114,7 @@ class SessionAutoscaler:
         if self._answer.sequence != self._sequence:
             raise ValueError(f"the answer is to {self._answer.sequence}, not to {self._sequence}")
 
-    def _change(self, change: Change) -> service_pb.Change:
+    def _change(self, change: ScriptedChange) -> service_pb.Change:
         if change.kind == "NodeGroup":
             assert change.plain is not None, "a script removes no group"  # noqa: S101 - an invariant
             return service_pb.Change(node_group=self._group(change.plain))

@@ -24,9 +24,9 @@ from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.strategic_merge import merged
 from replay.importers.records import Issues, Recording
 from replay.kube.changes import (
-    Change,
     ChangeType,
     Raw,
+    RecordedChange,
     grace_period_s,
     key,
     kind,
@@ -55,7 +55,7 @@ def sniff(path: Path, start: bytes) -> bool:
 def open_recording(paths: Sequence[Path]) -> Recording:
     """Return the recording of the logs."""
 
-    def changes(issues: Issues) -> Iterator[Change]:
+    def changes(issues: Issues) -> Iterator[RecordedChange]:
         log = _Log(issues)
         for path in paths:
             for where, entry in audit_events(path):
@@ -73,7 +73,7 @@ class _Log:
         self._last_ns = 0
         self._actor = ""
 
-    def read(self, where: str, entry: Raw) -> Iterator[Change]:
+    def read(self, where: str, entry: Raw) -> Iterator[RecordedChange]:
         """Yield the changes of an event."""
         named, verb = part(entry, "objectRef"), str(entry.get("verb"))
         object_kind = KINDS_BY_RESOURCE.get(str(named.get("resource")))
@@ -121,7 +121,9 @@ class _Log:
         namespace, name = str(named.get("namespace") or ""), str(named.get("name") or "")
         return self._last.get((object_kind, namespace, name))
 
-    def _delete(self, where: str, answer: Raw, named: Raw, object_kind: str) -> Iterator[Change]:
+    def _delete(
+        self, where: str, answer: Raw, named: Raw, object_kind: str
+    ) -> Iterator[RecordedChange]:
         """Yield a deletion; an object with a grace period or finalizers is only modified."""
         if kind(answer) == object_kind:
             waits = meta(answer).get("deletionGracePeriodSeconds") or meta(answer).get("finalizers")
@@ -135,7 +137,7 @@ class _Log:
             return
         yield self._change(where, ChangeType.DELETED, last, is_computed=True)
 
-    def _on_pod(self, where: str, named: Raw, entry: Raw) -> Iterator[Change]:
+    def _on_pod(self, where: str, named: Raw, entry: Raw) -> Iterator[RecordedChange]:
         """Yield the change of a pod by a binding or an eviction."""
         last = self._last_state(named, "Pod")
         if last is None:
@@ -153,7 +155,7 @@ class _Log:
 
     def _change(
         self, where: str, type_: ChangeType, raw: Raw, *, is_computed: bool = False
-    ) -> Change:
+    ) -> RecordedChange:
         """Return a change; a state that is computed here has no resourceVersion."""
         metadata = {name: value for name, value in meta(raw).items() if name != "managedFields"}
         if is_computed:
@@ -163,7 +165,7 @@ class _Log:
             self._last.pop(key(raw), None)
         else:
             self._last[key(raw)] = raw
-        return Change(
+        return RecordedChange(
             at_ns=self._last_ns, type=type_, raw=raw, initial=False, where=where, actor=self._actor
         )
 

@@ -20,7 +20,7 @@ from replay.importers.kubernetes.left_out import UNREAD, issue_of
 from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.strategic_merge import merged
 from replay.importers.records import Issues, Recording, single_path
-from replay.kube.changes import Change, ChangeType, Raw, key, kind, latest_ns, meta, part
+from replay.kube.changes import ChangeType, Raw, RecordedChange, key, kind, latest_ns, meta, part
 from replay.kube.documents import read_documents
 from replay.kube.kinds import CLUSTER_SCOPED, KINDS_BY_RESOURCE, is_carried
 from replay.trace.files import open_plain
@@ -64,7 +64,7 @@ class _PatchedObjects:
         self._last: dict[_Key, Raw] = {}
         self._at_ns = start_ns
 
-    def changes(self, path: Path) -> Iterator[Change]:
+    def changes(self, path: Path) -> Iterator[RecordedChange]:
         message = "the beginning: the latest time that its first objects tell is taken"
         self._issues.add("guessed-time", str(path), message)
         for where, raw in _documents(path):
@@ -76,7 +76,7 @@ class _PatchedObjects:
             else:
                 yield self._change(where, ChangeType.ADDED, raw, initial=True)
 
-    def _patch(self, where: str, raw: Raw) -> Iterator[Change]:
+    def _patch(self, where: str, raw: Raw) -> Iterator[RecordedChange]:
         resource = part(raw, "resource") or part(part(raw, "target"), "type")
         object_kind = KINDS_BY_RESOURCE.get(str(resource.get("resource")))
         if object_kind is None:
@@ -101,7 +101,9 @@ class _PatchedObjects:
         else:
             yield self._change(where, ChangeType.MODIFIED, merged(last, template))
 
-    def _change(self, where: str, type_: ChangeType, raw: Raw, *, initial: bool = False) -> Change:
+    def _change(
+        self, where: str, type_: ChangeType, raw: Raw, *, initial: bool = False
+    ) -> RecordedChange:
         dropped = {"managedFields", "resourceVersion"}
         metadata = {name: value for name, value in meta(raw).items() if name not in dropped}
         raw = {**raw, "metadata": metadata}
@@ -109,7 +111,7 @@ class _PatchedObjects:
             self._last.pop(key(raw), None)
         else:
             self._last[key(raw)] = raw
-        return Change(at_ns=self._at_ns, type=type_, raw=raw, initial=initial, where=where)
+        return RecordedChange(at_ns=self._at_ns, type=type_, raw=raw, initial=initial, where=where)
 
 
 def _method(raw: Raw) -> str:

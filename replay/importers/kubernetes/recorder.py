@@ -20,7 +20,7 @@ from replay.importers.kubernetes.left_out import issue_of
 from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.survey import was_listed
 from replay.importers.records import Issues, Recording
-from replay.kube.changes import Change, ChangeType, Raw, key, kind, meta, part, time_ns
+from replay.kube.changes import ChangeType, Raw, RecordedChange, key, kind, meta, part, time_ns
 from replay.kube.documents import read_json
 from replay.kube.kinds import is_carried
 from replay.trace.files import CutShortError
@@ -39,16 +39,16 @@ def sniff(path: Path, start: bytes) -> bool:
 def open_recording(paths: Sequence[Path]) -> Recording:
     """Return the recording of the files, which are read twice: first for the first list."""
 
-    def changes(issues: Issues) -> Iterator[Change]:
+    def changes(issues: Issues) -> Iterator[RecordedChange]:
         for where, at_ns, type_, raw in _events(paths, Issues()):
             if _is_initial(at_ns, type_, raw):
-                yield Change(at_ns=at_ns, type=type_, raw=raw, initial=True, where=where)
+                yield RecordedChange(at_ns=at_ns, type=type_, raw=raw, initial=True, where=where)
         yield from _later_changes(paths, issues)
 
     return Recording(paths=paths, changes=changes)
 
 
-def _later_changes(paths: Sequence[Path], issues: Issues) -> Iterator[Change]:
+def _later_changes(paths: Sequence[Path], issues: Issues) -> Iterator[RecordedChange]:
     last: dict[tuple[str, str, str], Raw] = {}
     for where, at_ns, type_, raw in _events(paths, issues):
         if type_ is ChangeType.DELETED:
@@ -57,11 +57,13 @@ def _later_changes(paths: Sequence[Path], issues: Issues) -> Iterator[Change]:
                 message = f"Delete {kind(raw)}: of an object that the record has not shown"
                 issues.add("unknown-object", where, message)
             else:
-                yield Change(at_ns=at_ns, type=type_, raw=before, initial=False, where=where)
+                yield RecordedChange(
+                    at_ns=at_ns, type=type_, raw=before, initial=False, where=where
+                )
             continue
         last[key(raw)] = raw
         if not _is_initial(at_ns, type_, raw):
-            yield Change(at_ns=at_ns, type=type_, raw=raw, initial=False, where=where)
+            yield RecordedChange(at_ns=at_ns, type=type_, raw=raw, initial=False, where=where)
 
 
 def _is_initial(at_ns: int, type_: ChangeType, raw: Raw) -> bool:

@@ -31,8 +31,8 @@ from replay.importers.recording.interpreter import recording_importer
 from replay.importers.recording.survey import was_listed
 from replay.importers.records import Issues, Recording
 from replay.kube.changes import (
-    Change,
     ChangeType,
+    RecordedChange,
     kind,
     latest_ns,
     meta,
@@ -80,7 +80,7 @@ def open_recording(paths: Sequence[Path]) -> Recording:
     coverage = recording_coverage(selected)
     coverage.add_issues(left_out)
 
-    def changes(issues: Issues) -> Iterator[Change]:
+    def changes(issues: Issues) -> Iterator[RecordedChange]:
         for note in left_out:
             issues.add(note.kind, note.where, note.message, note.count)
         yield from _merged(selected, issues, coverage)
@@ -133,7 +133,9 @@ def _has_bookmarks(path: Path) -> bool:
         return any(b'"BOOKMARK"' in line for line in bounds.lines(file, str(path)))
 
 
-def _merged(paths: Sequence[Path], issues: Issues, coverage: RecordingCoverage) -> Iterator[Change]:
+def _merged(
+    paths: Sequence[Path], issues: Issues, coverage: RecordingCoverage
+) -> Iterator[RecordedChange]:
     """Yield the changes of all files: first the first lists, then by resourceVersion."""
     files = [_ordered(path, issues) for path in paths]
     last_ns, gaps = 0, coverage.gaps_by_version()
@@ -148,7 +150,7 @@ def _merged(paths: Sequence[Path], issues: Issues, coverage: RecordingCoverage) 
             yield replace(change, at_ns=last_ns)
 
 
-def _ordered(path: Path, issues: Issues) -> Iterator[tuple[_SortKey, Change]]:
+def _ordered(path: Path, issues: Issues) -> Iterator[tuple[_SortKey, RecordedChange]]:
     """Yield a file's changes with their keys in the merge."""
     first_list, rest = _first_list(_events(path, issues))
     ranked = sorted(first_list, key=lambda event: _rank(event.raw))
@@ -197,9 +199,11 @@ def _rank(raw: Any) -> int:
     return _RANKS.get(kind(raw), 1)
 
 
-def _change(event: _Event, *, initial: bool) -> Change:
+def _change(event: _Event, *, initial: bool) -> RecordedChange:
     type_ = event.type or ChangeType.ADDED
-    return Change(at_ns=event.at_ns, type=type_, raw=event.raw, initial=initial, where=event.where)
+    return RecordedChange(
+        at_ns=event.at_ns, type=type_, raw=event.raw, initial=initial, where=event.where
+    )
 
 
 def _events(path: Path, issues: Issues, *, every_kind: bool = False) -> Iterator[_Event]:

@@ -8,9 +8,9 @@ from typing import Any
 
 from replay.importers.records import Issues, PodTemplates, RecordNumbering
 from replay.kube.changes import (
-    Change,
     ChangeType,
     Raw,
+    RecordedChange,
     key,
     kind,
     ref,
@@ -28,7 +28,7 @@ from services.rpc.errors import FieldError
 class Transition:
     """An object's change. `old` None: it is new; `deleted`: `new` is its last state.
 
-    `unknown` is that of Change.
+    `unknown` is that of RecordedChange.
     """
 
     at_ns: int
@@ -54,7 +54,7 @@ class ObjectHistory:
         """Return an existing object, None for one that does not exist."""
         return self._last.get(object_uid)
 
-    def follow(self, change: Change) -> Iterator[Transition]:
+    def follow(self, change: RecordedChange) -> Iterator[Transition]:
         """Yield a change's transitions: zero for a duplicate, two after a missed deletion."""
         object_uid, raw = uid(change.raw), change.raw
         old = self._last.get(object_uid)
@@ -89,7 +89,7 @@ class ObjectHistory:
             return after <= before
         return bool(version(new)) and version(old) == version(new)
 
-    def _replaced(self, change: Change, object_uid: str) -> Iterator[Transition]:
+    def _replaced(self, change: RecordedChange, object_uid: str) -> Iterator[Transition]:
         """Delete an object whose name another one has: its deletion was not recorded."""
         before = self._uids.get(key(change.raw))
         if before is None or before == object_uid or before not in self._last:
@@ -105,7 +105,7 @@ class ObjectHistory:
         del self._last[object_uid]
         self._gone.add(object_uid)
 
-    def _drop(self, name: str, change: Change, why: str) -> None:
+    def _drop(self, name: str, change: RecordedChange, why: str) -> None:
         self._issues.add(name, change.where, f"{kind(change.raw)}: {why}")
 
 

@@ -18,14 +18,14 @@ from replay.importers.recording.history import ObjectHistory, RecordMaker, Trans
 from replay.importers.recording.readers import ObjectReader, PodReader
 from replay.importers.recording.survey import ObjectFacts, Survey, pod_life, survey
 from replay.importers.records import Importer, ImportOptions, Issues, Moment, Recording, new_header
-from replay.kube.changes import Change, ChangeType, disruption, kind, node_name, part, uid
+from replay.kube.changes import ChangeType, RecordedChange, disruption, kind, node_name, part, uid
 from replay.world.kubelet.critical_pods import EVICTED_REASONS
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
 from reprieve.trace.v1beta1.trace_pb2 import ControllerPod, Header, ImportIssue, Record
 from services.kube.time import SECOND_NS
 from services.rpc.kube import rfc3339
 
-Changes = Callable[[Issues], Iterable[Change]]
+Changes = Callable[[Issues], Iterable[RecordedChange]]
 FOLLOWED_ISSUE = "followed"
 """The kind of the issue that counts the recorded decisions before `follow_until`."""
 INFERRED_CLASS = "no PriorityClass is recorded: inferred from the pods that name it"
@@ -176,13 +176,13 @@ class _Cut:
     def __init__(self, issues: Issues, until_ns: int) -> None:
         self._issues = issues
         self._until_ns = until_ns
-        self._state: dict[str, Change] = {}
+        self._state: dict[str, RecordedChange] = {}
         self._decisions: Counter[str] = Counter()
 
-    def changes(self, recorded: Iterable[Change]) -> Iterator[Change]:
+    def changes(self, recorded: Iterable[RecordedChange]) -> Iterator[RecordedChange]:
         """Yield the objects of the moment in the order of their creation, then later changes."""
         history, rest = ObjectHistory(Issues()), iter(recorded)
-        first: Change | None = None
+        first: RecordedChange | None = None
         for change in rest:
             if not change.initial and change.at_ns > self._until_ns:
                 first = change
@@ -200,7 +200,7 @@ class _Cut:
         if transition.deleted:
             self._state.pop(uid(transition.new), None)
             return
-        self._state[uid(transition.new)] = Change(
+        self._state[uid(transition.new)] = RecordedChange(
             at_ns=self._until_ns,
             type=ChangeType.ADDED,
             raw=transition.new,

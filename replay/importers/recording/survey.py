@@ -14,8 +14,8 @@ from replay.importers.recording.history import ObjectHistory, Transition
 from replay.importers.records import Issues
 from replay.kube import device_versions
 from replay.kube.changes import (
-    Change,
     Raw,
+    RecordedChange,
     condition,
     controller,
     deletion_requested_ns,
@@ -119,7 +119,7 @@ def inferred_class(name: str, value: int, preemption_policy: str) -> PriorityCla
     return made
 
 
-def survey(changes: Iterable[Change]) -> Survey:
+def survey(changes: Iterable[RecordedChange]) -> Survey:
     """Return the survey of all changes. Memory is bounded by the number of objects."""
     surveyor = _Surveyor()
     history = ObjectHistory(Issues())
@@ -137,7 +137,7 @@ class _Surveyor:
         self._initial_ns: int | None = None
         self._first_ns: int | None = None
 
-    def add_time(self, change: Change) -> None:
+    def add_time(self, change: RecordedChange) -> None:
         if not change.at_ns:
             return
         if change.initial:

@@ -10,7 +10,7 @@ import pytest
 from replay.importers.recording.interpreter import interpret
 from replay.importers.records import ImportOptions
 from replay.importers.registry import open_trace
-from replay.kube.changes import Change, ChangeType
+from replay.kube.changes import ChangeType, RecordedChange
 from replay.kube.kinds import read_object, to_object
 from reprieve.kube.v1beta1 import device_pb2
 from reprieve.trace.v1beta1.trace_pb2 import Header, Record
@@ -91,14 +91,14 @@ class Log:
     """Changes of a recording, one a second."""
 
     def __init__(self) -> None:
-        self.changes: list[Change] = []
+        self.changes: list[RecordedChange] = []
 
     def add(self, raw: dict[str, Any], type_: str = "ADDED", *, initial: bool = False) -> None:
         """Add the next change."""
         number = len(self.changes) + 1
         raw = {**raw, "metadata": {**raw["metadata"], "resourceVersion": str(number)}}
         self.changes.append(
-            Change(
+            RecordedChange(
                 at_ns=number * SECOND_NS,
                 type=ChangeType(type_),
                 raw=raw,

@@ -9,7 +9,7 @@ import pytest
 
 from replay.errors import RunError
 from replay.results.kubectl.get import GetQuery, get
-from replay.results.recorder import Recorder
+from replay.results.recorder import RunRecorder
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import Manifest
 from replay.results.run.verification import verify
@@ -72,7 +72,7 @@ def _run(
     path: Path, rounds: Sequence[scheduler_pb2.Round], *objects: scheduler_pb2.Event
 ) -> RunDirectory:
     run = RunDirectory.create(path / "run")
-    with Recorder(run) as recorder:
+    with RunRecorder(run) as recorder:
         for event in objects:
             recorder.object_changed(event)
         for round_ in rounds:
@@ -188,14 +188,14 @@ def test_a_daemon_set_counts_the_nodes_that_should_run_it(tmp_path: Path) -> Non
 def test_the_file_of_objects_is_verified_and_continued_at_its_position(tmp_path: Path) -> None:
     """A run without such objects has no file."""
     run = RunDirectory.create(tmp_path / "run")
-    with Recorder(run) as recorder:
+    with RunRecorder(run) as recorder:
         empty, nothing = recorder.position(), run.recorded_files()
         recorder.object_changed(_event(_deployment(1)))
         position, files = recorder.position(), run.recorded_files()
         recorder.object_changed(_event(_deployment(5), 1, is_new=False))
         recorder.close()
     run.go_back(files)
-    with Recorder(run, position=position) as recorder:
+    with RunRecorder(run, position=position) as recorder:
         recorder.object_changed(_event(_deployment(3), 1, is_new=False))
         recorder.close()
     sizes = [
@@ -207,7 +207,7 @@ def test_the_file_of_objects_is_verified_and_continued_at_its_position(tmp_path:
     run.write_manifest(Manifest(version="0", seed=0, rules="v1.34", traces=(), finished=True))
     assert "objects.rounds.zst" in {Path(issue.path).name for issue in verify(run)}
     run.go_back(nothing)
-    with Recorder(run, position=empty) as recorder:
+    with RunRecorder(run, position=empty) as recorder:
         recorder.close()
     assert not run.has_objects
 

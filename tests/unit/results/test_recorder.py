@@ -9,7 +9,7 @@ from time import monotonic, sleep
 import pytest
 
 from replay.errors import OutputError, RunError
-from replay.results.recorder import Recorder, RecorderPosition
+from replay.results.recorder import RecorderPosition, RunRecorder
 from replay.results.run.directory import RunDirectory
 from replay.results.run.manifest import described
 from replay.results.summary.eviction_loops import EvictionLoops
@@ -33,7 +33,7 @@ def _outcomes(*outcomes: scheduler_pb2.Outcome) -> scheduler_pb2.RoundOutcomes:
     return scheduler_pb2.RoundOutcomes(outcomes=outcomes, queue_exchanges=1, phases=[phase])
 
 
-def _play(recorder: Recorder) -> None:
+def _play(recorder: RunRecorder) -> None:
     """Bind a pod, fail another, preempt and evict two more."""
     first = messages.round_of(
         messages.added(messages.pod_message("a", priority=10)),
@@ -61,7 +61,7 @@ def run(tmp_path: Path) -> RunDirectory:
 
 def test_what_was_decided_is_counted(run: RunDirectory) -> None:
     """By decision, by preemptor and by signal."""
-    recorder = Recorder(run)
+    recorder = RunRecorder(run)
     _play(recorder)
     recorder.close()
     tally = recorder.tally
@@ -74,7 +74,7 @@ def test_what_was_decided_is_counted(run: RunDirectory) -> None:
 
 def test_a_waiting_pod_is_counted_with_its_last_reasons(run: RunDirectory) -> None:
     """A pod that was bound waits no more."""
-    recorder = Recorder(run)
+    recorder = RunRecorder(run)
     _play(recorder)
     recorder.close()
     waiting = recorder.tally.waiting
@@ -86,7 +86,7 @@ def test_a_waiting_pod_is_counted_with_its_last_reasons(run: RunDirectory) -> No
 def test_attempts_that_share_an_outcome_are_counted_each(run: RunDirectory) -> None:
     """Latencies, reasons and spans; a step that one of them went through counts once."""
     spans = KeptSpans()
-    recorder = Recorder(run, spans=spans, sampling=Sampling(1.0))
+    recorder = RunRecorder(run, spans=spans, sampling=Sampling(1.0))
     round_ = messages.round_of(*(messages.added(messages.pod_message(name)) for name in "abc"))
     recorder.round_sent(round_)
     recorder.outcomes(round_, _outcomes(messages.refused("a", "b", "c", message=_SHORTAGE)))
@@ -114,7 +114,7 @@ def test_attempts_that_share_an_outcome_are_counted_each(run: RunDirectory) -> N
 
 def test_a_binding_that_was_refused_binds_nothing(run: RunDirectory) -> None:
     """The pod continues waiting."""
-    recorder = Recorder(run)
+    recorder = RunRecorder(run)
     recorder.round_sent(messages.round_of(messages.added(messages.pod_message("a"))))
     entry = messages.scheduled("a", "n")
     entry.refused = 'nodes "n" not found'
@@ -126,7 +126,7 @@ def test_a_binding_that_was_refused_binds_nothing(run: RunDirectory) -> None:
 
 def test_waiting_time_is_counted_by_priority(run: RunDirectory) -> None:
     """In virtual time, from the first entry into the queue."""
-    recorder = Recorder(run)
+    recorder = RunRecorder(run)
     _play(recorder)
     recorder.close()
     assert recorder.tally.waited_ns[10].max_ns == 2 * SECOND_NS
@@ -134,7 +134,7 @@ def test_waiting_time_is_counted_by_priority(run: RunDirectory) -> None:
 
 def test_a_round_in_several_messages_is_one_round(run: RunDirectory) -> None:
     """All but the last bring events only."""
-    recorder = Recorder(run)
+    recorder = RunRecorder(run)
     part = messages.round_of(messages.added(messages.pod_message("a")))
     part.events_only = True
     recorder.round_sent(part)
@@ -146,7 +146,7 @@ def test_a_round_in_several_messages_is_one_round(run: RunDirectory) -> None:
 def test_everything_is_in_the_run_directory_at_the_end(run: RunDirectory) -> None:
     """Decisions, rounds, latencies and spans, each as told."""
     sink = FileSpanSink(run.growing("spans.jsonl"), resource("0.1.0"))
-    recorder = Recorder(run, spans=sink, sampling=Sampling(1.0), seed=3)
+    recorder = RunRecorder(run, spans=sink, sampling=Sampling(1.0), seed=3)
     _play(recorder)
     delivery = recorder.close()
     assert len(list(run.decisions())) == 5
@@ -172,7 +172,7 @@ def test_a_run_that_breaks_off_leaves_whole_files(run: RunDirectory) -> None:
     sink = FileSpanSink(run.growing("spans.jsonl"), resource("0.1.0"))
 
     def break_off() -> None:
-        with Recorder(run, spans=sink) as recorder:
+        with RunRecorder(run, spans=sink) as recorder:
             _play(recorder)
             raise RuntimeError
 
@@ -184,14 +184,14 @@ def test_a_run_that_breaks_off_leaves_whole_files(run: RunDirectory) -> None:
 
 def _recorder(
     run: RunDirectory, *, wall_clock: bool, position: RecorderPosition | None = None
-) -> Recorder:
+) -> RunRecorder:
     sink = FileSpanSink(
         run.growing("spans.jsonl"), resource("0.1.0"), position.spans if position else None
     )
-    return Recorder(run, spans=sink, wall_clock=wall_clock, position=position)
+    return RunRecorder(run, spans=sink, wall_clock=wall_clock, position=position)
 
 
-def _play_on(recorder: Recorder) -> None:
+def _play_on(recorder: RunRecorder) -> None:
     """Continue after `_play`: bind the pod that waits, with an extender's answer."""
     third = messages.round_of(messages.added(messages.pod_message("c", priority=10)), at_s=9)
     recorder.round_sent(third)
@@ -212,7 +212,7 @@ def _spans(run: RunDirectory) -> list[str]:
 
 def test_what_happened_is_recorded_once_the_next_message_has_left(run: RunDirectory) -> None:
     """A round that was sent ahead is no message: its window's rounds are recorded together."""
-    recorder = Recorder(run)
+    recorder = RunRecorder(run)
     rounds = [messages.round_of(messages.added(messages.pod_message(name))) for name in "abc"]
     counts = []
     for round_, goes_on in zip(rounds, (True, False, False), strict=True):
@@ -229,7 +229,7 @@ def test_what_happened_is_recorded_once_the_next_message_has_left(run: RunDirect
 
 def test_a_late_record_has_the_wall_time_of_its_event(run: RunDirectory) -> None:
     """A message's latency ends with its answer, however late that is recorded."""
-    recorder = Recorder(run)
+    recorder = RunRecorder(run)
     round_ = messages.round_of(messages.added(messages.pod_message("a")))
     recorder.round_sent(round_)
     recorder.outcomes(round_, _outcomes())
@@ -240,7 +240,7 @@ def test_a_late_record_has_the_wall_time_of_its_event(run: RunDirectory) -> None
 
 def test_what_waits_to_be_recorded_is_bounded(run: RunDirectory) -> None:
     """Kubelets may be looked at for days while no message to the scheduler is due."""
-    recorder = Recorder(run)
+    recorder = RunRecorder(run)
     for _ in range(5000):
         recorder.measured("step", 0, 1, 1)
     assert recorder.tally.latencies()["step"]["count"] == 4096
@@ -250,7 +250,7 @@ def test_what_waits_to_be_recorded_is_bounded(run: RunDirectory) -> None:
 
 def test_spans_in_wall_time_are_recorded_at_once(run: RunDirectory) -> None:
     """Their times are those at which they are recorded."""
-    recorder = Recorder(run, spans=KeptSpans(), sampling=Sampling(1.0), wall_clock=True)
+    recorder = RunRecorder(run, spans=KeptSpans(), sampling=Sampling(1.0), wall_clock=True)
     recorder.decided(messages.scheduled("a", "n"))
     assert recorder.tally.decisions["scheduled"] == 1
     recorder.close()
@@ -258,7 +258,7 @@ def test_spans_in_wall_time_are_recorded_at_once(run: RunDirectory) -> None:
 
 def test_a_position_has_everything_that_happened_before(run: RunDirectory) -> None:
     """A run that is continued there does not do it again."""
-    recorder = Recorder(run)
+    recorder = RunRecorder(run)
     _play(recorder)
     assert recorder.position().tally.decisions["scheduled"] == 1
     recorder.close()
@@ -268,7 +268,7 @@ def test_an_error_of_recording_comes_before_the_next_answer_and_loses_nothing_el
     run: RunDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The files of the run that breaks off have the other records."""
-    recorder = Recorder(run)
+    recorder = RunRecorder(run)
     full = OutputError("no space left")
 
     def fail(*_: object) -> None:
@@ -436,6 +436,6 @@ def test_records_are_flushed_within_a_second(run: RunDirectory) -> None:
 def test_spans_of_rounds_are_kept_by_share_and_the_run_s_own_always(run: RunDirectory) -> None:
     """A share of 0 keeps no pods and no rounds."""
     sink = FileSpanSink(run.growing("spans.jsonl"), resource("0.1.0"))
-    recorder = Recorder(run, spans=sink, sampling=Sampling(0.0))
+    recorder = RunRecorder(run, spans=sink, sampling=Sampling(0.0))
     _play(recorder)
     assert recorder.close().ended == 1

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from rich.console import Console
 
-from replay.results.recorder import Recorder
+from replay.results.recorder import RunRecorder
 from replay.results.run.directory import RunDirectory
 from replay.results.summary.summary import NamedCount, Summary, summarize
 from replay.results.summary.table import render
@@ -32,7 +32,7 @@ _NO_SPANS: dict[str, Any] = {"spans": Delivery(), "span_choice": "off"}
 @pytest.fixture
 def summary(tmp_path: Path) -> Summary:
     """Return a run of a bound pod, seven that do not fit, and one that was never tried."""
-    recorder = Recorder(RunDirectory.create(tmp_path / "run"))
+    recorder = RunRecorder(RunDirectory.create(tmp_path / "run"))
     names = [f"p{number}" for number in range(9)]
     recorder.round_sent(
         messages.round_of(*(messages.added(messages.pod_message(name)) for name in names))
@@ -154,7 +154,7 @@ def test_the_table_shows_the_main_figures(summary: Summary) -> None:
 
 def test_pods_that_kubelets_reject_are_counted_by_their_reasons(tmp_path: Path) -> None:
     """They have failed, too, for a reason that is not their own."""
-    recorder = Recorder(RunDirectory.create(tmp_path / "run"))
+    recorder = RunRecorder(RunDirectory.create(tmp_path / "run"))
     for name, reason in (("a", "OutOfcpu"), ("b", "NodePorts"), ("c", "OutOfcpu")):
         recorder.decided(messages.rejected(name, reason))
         recorder.decided(messages.finished(name, phase="Failed"))
@@ -199,7 +199,7 @@ def test_json_and_yaml_hold_the_same(summary: Summary) -> None:
 
 def test_lost_spans_are_reported(summary: Summary, tmp_path: Path) -> None:
     """With what went wrong."""
-    recorder = Recorder(RunDirectory.create(tmp_path / "lost"))
+    recorder = RunRecorder(RunDirectory.create(tmp_path / "lost"))
     recorder.close()
     lost = summarize(
         recorder.tally,

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import BuiltinFunctionType, FunctionType, ModuleType
 
-from replay.results.recorder import Recorder
+from replay.results.recorder import RunRecorder
 from replay.results.run.directory import RunDirectory
 from replay.world.loop.replay import Limits, Replay
 from replay.world.models import Models
@@ -109,7 +109,7 @@ def arriving(pods: int) -> Iterator[trace_pb2.Record]:
 def kept_after(pods: int, folder: Path, threshold: int) -> int:
     """Return how many objects a replay and its recorder hold after so many pods have come."""
     run = RunDirectory.create(folder)
-    with Recorder(run, spans=Forgetting(), sampling=Sampling(1.0)) as recorder:
+    with RunRecorder(run, spans=Forgetting(), sampling=Sampling(1.0)) as recorder:
         replay = Replay(
             Binding(),
             None,
