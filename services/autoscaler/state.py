@@ -18,6 +18,7 @@ _STAGES: Mapping[Stage, pb.DeletionStage.ValueType] = {
     Stage.LEAVING: pb.DELETION_STAGE_LEAVING,
     Stage.DELAYED: pb.DELETION_STAGE_DELAYED,
     Stage.QUEUED: pb.DELETION_STAGE_QUEUED,
+    Stage.BATCHED: pb.DELETION_STAGE_BATCHED,
 }
 
 

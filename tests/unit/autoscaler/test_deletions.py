@@ -97,8 +97,10 @@ class World:
         except StopIteration as end:
             return end.value
 
-    def start(self, *, drain: bool, nodes: list[ClusterNode] | None = None) -> object:
-        """Put nodes to deletion at time 0."""
+    def start(
+        self, *, drain: bool, nodes: list[ClusterNode] | None = None, at_s: int = 0
+    ) -> object:
+        """Put nodes to deletion."""
         chosen = self.nodes if nodes is None else nodes
         return self.carry_out(
             self.actuator.start(
@@ -106,7 +108,7 @@ class World:
                 chosen if drain else [],
                 registered=self.nodes,
                 pods_of=lambda _name: [],
-                now_ns=0,
+                now_ns=at_s * S,
             )
         )
 
@@ -236,6 +238,49 @@ def test_an_annotation_delays_the_deletion_but_not_for_ever() -> None:
     world.run(5)
     world.cluster.put(world.nodes[0])
     assert deleted(world.run(10)) == [("test://g/a",)]
+
+
+BATCHED = from_flags({"node-deletion-batcher-interval": "20s"})
+
+
+def test_nodes_that_are_ready_within_the_batcher_interval_are_deleted_by_one_call() -> None:
+    """It begins with a group's first node: c is ready 5 s after a and b, d with the next batch."""
+    world = World(BATCHED, make_group("g", "a", "b", "c", "d"), make_group("h", "x"))
+    a, b, c, d, x = world.nodes
+    world.start(drain=False, nodes=[a, b, x])
+    world.run(4)
+    world.start(drain=False, nodes=[c], at_s=5)
+    assert deleted(world.run(24)) == []
+    world.start(drain=False, nodes=[d], at_s=24)
+    assert deleted(world.run(25)) == [("test://g/a", "test://g/b", "test://g/c"), ("test://h/x",)]
+    assert world.results == dict.fromkeys("abxc", "ok")
+    assert deleted(world.run(48)) == []
+    assert deleted(world.run(49)) == [("test://g/d",)]
+
+
+def test_a_batch_that_the_cloud_refuses_unmarks_all_its_nodes() -> None:
+    """And their group has failed."""
+    world = World(BATCHED)
+    world.refuses = lambda call: Refused() if isinstance(call, DeleteNodes) else None
+    world.start(drain=False)
+    calls = world.run(25)
+    assert deleted(calls) == [("test://g/a", "test://g/b")]
+    assert [call.node for call in calls if isinstance(call, UnmarkNode)] == ["a", "b"]
+    assert world.results == dict.fromkeys("ab", "failed_to_delete")
+    assert world.actuator.last_failed == {"g": 25 * S}
+
+
+def test_a_group_that_goes_as_one_is_batched_with_its_last_node() -> None:
+    """The interval begins when the last node is ready: b, which an annotation delays by 12 s."""
+    delayed = replace(BATCHED, node_deletion_delay_timeout_ns=12 * S)
+    world = World(delayed, make_group("g", "a", "b", options=ATOMIC))
+    a, b = world.nodes
+    asking = {DELAY_DELETION + "volume": "true"}
+    b = replace(b, node=replace(b.node, annotations=asking))
+    world.cluster.put(b)
+    world.start(drain=False, nodes=[a, b])
+    assert deleted(world.run(36)) == []
+    assert deleted(world.run(37)) == [("test://g/a", "test://g/b")]
 
 
 def test_a_refused_deletion_unmarks_the_node() -> None:

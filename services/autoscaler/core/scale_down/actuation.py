@@ -165,7 +165,11 @@ class Actuator:
             case Stage.DELAYED:
                 yield from self._wait_for_annotation(deletion, now_ns)
             case Stage.QUEUED:
-                yield from self._delete(deletion, now_ns)
+                yield from self._queue(deletion, now_ns)
+            case Stage.BATCHED:
+                yield from self._delete(
+                    deletion.group, self.deletions.batched.pop(deletion.group), now_ns
+                )
 
     def _begin(self, deletion: Deletion, now_ns: int) -> Calls[None]:
         """Read the node's pods again: they may have changed since the scan.
@@ -256,8 +260,11 @@ class Actuator:
             return
         deletion.stage = Stage.QUEUED
 
-    def _delete(self, deletion: Deletion, now_ns: int) -> Calls[None]:
-        """Delete the node's instance, with those that wait for it. Source: addToBatcher."""
+    def _queue(self, deletion: Deletion, now_ns: int) -> Calls[None]:
+        """Delete the node's instance or batch it, with those that wait for it.
+
+        Source: addToBatcher; NodeDeletionBatcher.AddNodes.
+        """
         group, name = deletion.group, deletion.node.name
         deletion.due_ns = None
         queue = self.deletions.queued.setdefault(group, [])
@@ -271,7 +278,20 @@ class Actuator:
             if len(queue) < deletion.batch_size:
                 return
         del self.deletions.queued[group]
-        together = [self.deletions.running[name] for name in queue]
+        interval_ns = self.options.node_deletion_batcher_interval_ns
+        if not interval_ns:
+            yield from self._delete(group, queue, now_ns)
+            return
+        batch = self.deletions.batched.setdefault(group, [])
+        first = self.deletions.running[batch[0]] if batch else None
+        for other in (self.deletions.running[name] for name in queue):
+            other.stage = Stage.BATCHED
+            other.due_ns = now_ns + interval_ns if first is None else first.due_ns
+        batch += queue
+
+    def _delete(self, group: str, names: list[str], now_ns: int) -> Calls[None]:
+        """Delete the instances of nodes of one group by one call."""
+        together = [self.deletions.running[name] for name in names]
         ids = tuple(other.node.provider_id for other in together)
         outcome = yield DeleteNodes(group=group, provider_ids=ids)
         times = self.last_deleted if isinstance(outcome, Done) else self.last_failed

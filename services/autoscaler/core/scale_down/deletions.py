@@ -2,17 +2,19 @@
 
 A deletion goes through stages, each of which is due at a time of its own:
 
-    waiting -> evicting -> leaving -> delayed -> queued (a group that goes as one) -> deleted
+    waiting -> evicting -> leaving -> delayed -> queued (a group that goes as one)
+            -> batched (with --node-deletion-batcher-interval) -> deleted
 
 A node is *waiting* for a while after it was tainted, so that a scheduler sees the taint. Then its
 pods are looked at afresh. *Evicting*: each pod is evicted, again and again where that is refused,
 up to a time; daemon pods, too, but nobody minds if they stay. *Leaving*: it is looked whether the
 pods are gone. *Delayed*: an annotation asks for time. A group that goes as one is deleted when its
-last node is ready for it.
+last node is ready for it. *Batched*: an interval after the first node of a group was ready, all of
+its nodes that are ready by then are deleted by one call.
 
 Source: kubernetes/autoscaler 1.36 core/scaledown/deletiontracker/nodedeletiontracker.go; the stages
 are those of actuation/actuator.go, deleteNodesAsync; group_deletion_scheduler.go, ScheduleDeletion;
-drain.go; delay.go.
+drain.go; delay.go; delete_in_batch.go, AddNodes.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ class Stage(Enum):
     LEAVING = "leaving"
     DELAYED = "delayed"
     QUEUED = "queued"
+    BATCHED = "batched"
 
 
 class DeleteResult(Enum):
@@ -65,13 +68,15 @@ class Deletion:
 class Deletions:
     """Deletions by node, in the order in which they began, and results by node.
 
-    `queued` are nodes by group that wait to go as one, `failed_groups` the groups of which a
-    deletion has failed since deletions last began.
+    `queued` are nodes by group that wait to go as one, `batched` those that the next call for their
+    group deletes, `failed_groups` the groups of which a deletion has failed since deletions last
+    began.
     """
 
     running: dict[str, Deletion] = field(default_factory=dict)
     results: dict[str, DeleteResult] = field(default_factory=dict)
     queued: dict[str, list[str]] = field(default_factory=dict)
+    batched: dict[str, list[str]] = field(default_factory=dict)
     failed_groups: set[str] = field(default_factory=set)
 
     def empty(self) -> list[str]:
