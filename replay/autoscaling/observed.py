@@ -79,7 +79,7 @@ class _Alike:
 
 @dataclass(slots=True)
 class _NewNode:
-    """A node that came later: when, and since when it was ready, None while it was not."""
+    """A node that was added after the beginning; `ready_ns` None: it was not ready yet."""
 
     came_ns: int
     ready_ns: int | None = None
@@ -89,8 +89,8 @@ class _NewNode:
 class ObservedNodes:
     """The nodes of a trace, as `add` has seen them.
 
-    nodes: the first version of each. claiming: kind and name of what has pods that claim devices,
-    "" if nothing does. as_groups: whether Karpenter's pools count as groups.
+    nodes: the first version of each. claiming: kind and name of the first object whose pods claim
+    devices, "" if none does. as_groups: whether Karpenter's pools count as groups.
     """
 
     as_groups: bool = False
@@ -302,7 +302,7 @@ def _is_machines(resource: str) -> bool:
 
 
 def _lasting(node: node_pb2.Node) -> list[node_pb2.Taint]:
-    """Return the taints of a node that say nothing of its state at a moment."""
+    """Return the taints of a node without those of passing states, such as not-ready."""
     return [
         taint
         for taint in node.spec.taints

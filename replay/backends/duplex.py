@@ -1,4 +1,4 @@
-"""Calls of two streams, as an exchange uses them: write a request, take the next response.
+"""Bidirectional streaming calls, as an exchange uses them: write a request, take the next response.
 
 gRPC's own object for such a call takes its requests from an iterator, in a thread, and its events
 from a second thread. Each message wakes both, and a request leaves only once its caller waits:
@@ -20,7 +20,7 @@ TESTED_VERSIONS = ("1.85.",)
 
 
 class Duplex(Protocol):
-    """A call of two streams."""
+    """A bidirectional streaming call."""
 
     def write(self, request: Any) -> None:
         """Send a request; where the call has failed, the next response raises."""
@@ -36,7 +36,7 @@ class Duplex(Protocol):
 
 
 def opener(method: Any) -> Callable[[], Duplex]:
-    """Return a function that calls a channel's method of two streams."""
+    """Return a function that calls a channel's bidirectional streaming method."""
     if grpc.__version__.startswith(TESTED_VERSIONS):
         from replay.backends import single_threaded  # noqa: PLC0415 - others may lack its imports
 

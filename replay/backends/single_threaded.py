@@ -1,9 +1,9 @@
-"""A call of two streams without a thread, made of private parts of gRPC.
+"""A bidirectional streaming call without a thread, made of private parts of gRPC.
 
-gRPC has single-threaded calls of one request (`grpc.experimental.ChannelOptions`,
-SingleThreadedUnaryStream). The parts of which it makes them can make one of two streams, too. They
-are not a public interface, so that only duplex.py imports this module, with the versions of gRPC
-that were tested.
+gRPC has single-threaded calls with one request (`grpc.experimental.ChannelOptions`,
+SingleThreadedUnaryStream). Their parts can make a bidirectional streaming call, too. They are not a
+public interface, so that only duplex.py imports this module, with the versions of gRPC that were
+tested.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NO_FLAGS = 0
 
 
 def is_of_grpc(method: Any) -> bool:
-    """Return whether a method of two streams was made by a gRPC channel."""
+    """Return whether a bidirectional streaming method was made by a gRPC channel."""
     return isinstance(method, _channel._StreamStreamMultiCallable)
 
 
@@ -33,7 +33,7 @@ class SingleThreadedDuplex(_channel._SingleThreadedRendezvous):
     """
 
     def __init__(self, method: Any) -> None:
-        """Begin a call of a method that a gRPC channel has made for two streams."""
+        """Begin a call of a bidirectional streaming method that a gRPC channel has made."""
         state = _channel._RPCState(_channel._STREAM_STREAM_INITIAL_DUE, None, None, None, None)
         state.method, state.target = method._method.decode(), method._target.decode()
         begin = (

@@ -159,8 +159,8 @@ def first_difference_ns(
 
     This is the time of the first record that differs. If B has no more records, it is the time of
     B's last record: after its last record, a replay may end, or skip retries. stops: whether A and
-    B have an end time (--until), before which they do neither; a recorded window is such an end
-    time of both.
+    B have an end time (--until): such a replay neither ends nor skips retries before it. A recorded
+    window is such an end time of both.
     """
     last_b_ns, has_window = 0, False
     pairs = itertools.zip_longest(records_a, records_b)

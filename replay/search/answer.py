@@ -16,7 +16,9 @@ from services.terminal import counted
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FoundBorder:
-    """A point that holds and one that fails with nothing tried between them.
+    """A combination of values for which all checks hold, and one for which one fails.
+
+    Nothing was tried between them. Such a combination is called a point.
 
     is_adjacent: they are one step of one knob apart.
     """
@@ -69,7 +71,7 @@ class Answer:
         return ", ".join(f"{knob.label}: {value}" for knob, value in pairs)
 
     def sentences(self) -> Iterator[str]:
-        """Yield the answer, the most important first, and what it is known from."""
+        """Yield the answer as sentences, the most important first, then how it was found."""
         yield from self._of_one() if len(self.knobs) == 1 else self._of_several()
         if self.objectives and self.best is not None:
             yield self._of_best()

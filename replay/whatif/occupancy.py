@@ -115,8 +115,8 @@ def resources_of(devices: DeviceTally) -> dict[str, ClassUse]:
 def typical(pods: Mapping[Requests, int], resource: str) -> dict[Requests, int]:
     """Return requests that stand for those of the pods that request a resource, with their weights.
 
-    Of more than TYPICAL_PODS different ones those at evenly spaced places, in the order of what
-    they request of the resource.
+    Where there are more than TYPICAL_PODS different ones, these are a sample: evenly spaced among
+    the pods, which are sorted by what they request of the resource.
     """
     asking = {requests: n for requests, n in pods.items() if dict(requests).get(resource)}
     if len(asking) <= TYPICAL_PODS:

@@ -45,7 +45,7 @@ class PodPhase(Enum):
     UNKNOWN = "Unknown"
 
 
-# Members by name: Python 3.11 looks them up in their class by calling a function.
+# Constants for members: in Python 3.11 each access to a member of an Enum is a function call.
 _SUCCEEDED, _FAILED = PodPhase.SUCCEEDED, PodPhase.FAILED
 TERMINAL_PHASES = frozenset({_SUCCEEDED.value, _FAILED.value})
 """The phases (values of status.phase) of pods that have ended and no longer use their nodes."""

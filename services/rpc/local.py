@@ -138,7 +138,7 @@ class AsyncLocalChannel:
 
 
 class LocalStream:
-    """A call of a method of two streams; its requests are the written ones, then `requests`.
+    """A bidirectional streaming call; its requests are the written ones, then `requests`.
 
     A request is processed when the caller reads a response that depends on it.
     """
@@ -201,7 +201,7 @@ class LocalChannel:
         return lambda request, **_options: _Pulled.of_answers(self._loop, invoke(request))
 
     def stream_stream(self, path: str, **codec: Any) -> Callable[[Iterator[Any]], _Pulled]:
-        """Return a method of two streams."""
+        """Return a bidirectional streaming method."""
         open_stream = self._channel.stream_stream(path, **codec)
         return lambda requests, **_options: _Pulled.of_stream(self._loop, open_stream(requests))
 

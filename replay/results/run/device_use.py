@@ -1,10 +1,10 @@
-"""How many devices of each class a run's cluster has, how many are in use, and how many cannot be.
+"""Counts the devices of each class of a run's cluster: all, those in use, and blocked ones.
 
 A class has the devices that its selectors select, whichever claims they are given to, so that a
 device may be one of several classes. A device is in use while a claim has it or a share of it. A
 free device is blocked if what it consumes of its pool's counters is more than the devices in use
-leave there: parts of one card exclude each other. Of a pool the newest generation counts. Devices
-that a claim has for administration are not in use.
+leave there: parts of one card exclude each other. Only the newest generation of a pool counts.
+Devices that a claim has for administration are not in use.
 
 Selectors are evaluated once for each device and expression; a change of a claim touches its own
 devices and the counters of their pools only.

@@ -1,5 +1,6 @@
-"""The health of a node in its object: the condition Ready, the conditions of silence, their taints.
+"""The health of a node in its object: its conditions, and their taints.
 
+A silent node is one whose kubelet does not report; after a while its conditions are Unknown.
 A node without a condition Ready counts as ready: manifests leave it out, and a node of a cluster
 has it from its first report on.
 
@@ -91,10 +92,10 @@ def mark_unknown(node: node_pb2.Node, now_ns: int) -> None:
 
 
 def mark_reporting(node: node_pb2.Node, now_ns: int, under: Collection[str]) -> None:
-    """Set a silent node's conditions to what its kubelet reports; `under` are the pressures.
+    """Set the conditions of a node that reports again; `under` are the pressures that it reports.
 
-    The NoSchedule taints of silence go with them, those with NoExecute at the controller's next
-    look (controllers/node_monitor.py).
+    Its NoSchedule taints not-ready and unreachable are removed, too. Those with NoExecute are
+    removed when the node lifecycle controller next looks (controllers/node_monitor.py).
     """
     drop_taints(node, READY_TAINTS.values(), NO_SCHEDULE)
     for condition in list(node.status.conditions):

@@ -28,7 +28,7 @@ class Kernel:
     """A function of columns and numbers, called by position.
 
     The first argument says how many steps a call takes: a number, or a column with a step for each
-    element. `machine_code` is numba's function, None before it is wanted.
+    element. `machine_code` is numba's function, None until it is needed.
     """
 
     __slots__ = ("_function", "_steps", "machine_code")
@@ -47,7 +47,7 @@ class Kernel:
         Kernel.count += 1
 
     def __call__(self, *arguments: Any) -> Any:
-        """Run it, compiled unless this call and those before are few steps."""
+        """Run it as plain Python until its calls have taken `plain_steps`, then compiled."""
         if self.machine_code is not None and self._steps >= self.plain_steps:
             return self.machine_code(*arguments)
         first = arguments[0]

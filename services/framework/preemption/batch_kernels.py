@@ -78,8 +78,9 @@ def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
 ) -> None:
     """Remove all pods of lower priority than -`rank`, and write whether the pod fits then.
 
-    The pod requests `wanted` (more than 0) of the columns `resources`. `room` comes as 0 less what
-    nominated pods take, and `spares` as they are with the pods that are taken off.
+    The pod requests `wanted` (more than 0) of the columns `resources`. The caller subtracts what
+    nominated pods take from `room`, which is 0 otherwise, and passes in `spares` how many more pods
+    each bound admits now.
     """
     for i in range(len(rows)):
         row = rows[i]
@@ -151,7 +152,7 @@ def mark_violating(  # noqa: PLR0917 - compiled code takes its arguments by posi
 ) -> None:
     """Mark the pods of each row that violate a budget; with `uses_up`, each uses a disruption.
 
-    `violates` comes with nothing marked.
+    The caller passes `violates` filled with False.
     """
     needed = 0 if uses_up else 1
     remaining = allowed.copy()

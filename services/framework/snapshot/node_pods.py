@@ -32,10 +32,10 @@ _KEPT_MAX = 65_536
 class NodePods:
     """The table, right after `sync`.
 
-    count: int64[nodes], the pods on each row. table: int64[nodes, width, 6]; a row's first
-    `count` entries hold. amounts: int64[loads, resources], as in `PodLoad`; those in use come
-    first. `groups` are pods of which each represents all of its namespace and labels (and, where
-    its name is singled out, for itself alone).
+    count: int64[nodes], the pods on each row. table: int64[nodes, width, 6]; the first `count`
+    entries of a row are its pods. amounts: int64[loads, resources], as in `PodLoad`; those in use
+    come first. groups: one pod for all of the same namespace and labels; a pod whose name is
+    singled out has a group of its own.
     """
 
     def __init__(self, snapshot: Snapshot) -> None:

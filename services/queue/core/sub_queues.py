@@ -150,7 +150,7 @@ _ARRIVAL = Struct(">QQ").pack
 _EXPIRY = Struct(">Q").pack
 _END = b"\0\0"
 
-# Members by name: Python 3.11 looks them up in their class by calling a function.
+# Constants for members: in Python 3.11 each access to a member of an Enum is a function call.
 _ACTIVE, _BACKOFF, _ERROR_BACKOFF = SubQueue.ACTIVE, SubQueue.BACKOFF, SubQueue.ERROR_BACKOFF
 _UNSCHEDULABLE = SubQueue.UNSCHEDULABLE
 

@@ -31,7 +31,7 @@ class ForeseenRound(NamedTuple):
     brought: RoundInput
 
     def follows(self, outcomes: scheduler_pb2.RoundOutcomes) -> bool:
-        """Return whether the pods were bound that are confirmed, in that order, and none waits."""
+        """Return whether `outcomes` bind the pods of `bound`, in order, and no pod is pending."""
         if outcomes.more or outcomes.may_wait != scheduler_pb2.MAY_WAIT_ALL:
             return False
         if not all(outcome.HasField("bind") for outcome in outcomes.outcomes):

@@ -1,4 +1,4 @@
-"""Calls of two streams: gRPC's own object and the one without threads behave alike."""
+"""Bidirectional streaming calls: gRPC's own object and the one without threads behave alike."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def unary(
 def streaming(
     error: Callable[[], Exception], read: Callable[[bytes], Any]
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    """Return a method of two streams that raises an error at its first request."""
+    """Return a bidirectional streaming method that raises an error at its first request."""
 
     async def call(requests: AsyncIterator[Any], _context: Any) -> AsyncIterator[bytes]:
         async for request in requests:

@@ -1,7 +1,7 @@
-"""Node groups as a run has them: sizes, the node that new ones are made like, prices, delays.
+"""The node groups of a run: sizes, templates of new nodes, prices, delays.
 
-A node that the cloud has made is of the group that its annotation names; a node of the trace of the
-first group that picks it, by its labels or by its name.
+A node that the cloud has made belongs to the group that its annotation names, a node of the trace
+to the first group that picks it, by its labels or by its name.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class NodeGroup:
 
     template: a node of the group; its name has no meaning. labels, names: which nodes of the trace
     are in the group: those with all of the labels, and those of these names. price: of a node for
-    an hour, None if unknown. provisioning_ns: from a request to the node that is ready; of several
-    each node has one by chance, and of none the model's. options: by the names of flags, in place
-    of the autoscaler's.
+    an hour, None if unknown. provisioning_ns: from the request for a node until it is ready; where
+    there are several values, each node has one of them at random, and where there is none, that of
+    the model. options: by the names of flags, in place of the autoscaler's.
     """
 
     name: str

@@ -24,7 +24,7 @@ _JOB_FIRST_NS, _JOB_MAX_NS = SECOND_NS, 60 * SECOND_NS
 
 @dataclass(slots=True, kw_only=True)
 class _Refusal:
-    """Pods of one owner (or of one place of it) that are missing since `since_ns`."""
+    """Missing pods of one owner, or of one ordinal or node of it, since `since_ns`."""
 
     kind: str
     since_ns: int
@@ -32,7 +32,11 @@ class _Refusal:
 
 
 class Refusals:
-    """The refused pods of all owners, by the owner's UID and a place ("" for all its pods)."""
+    """The refused pods of all owners, by the owner's UID and the place of a pod.
+
+    The place is what a pod is created for, such as an ordinal or a node; "" is for all pods of the
+    owner.
+    """
 
     _refused: dict[tuple[str, str], _Refusal]
 

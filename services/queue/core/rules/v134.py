@@ -35,7 +35,7 @@ _ALL_PODS = PreEnqueueCheck()
 _SCALE_DOWN = event_of("PodUpdatePodScaleDown")
 _TIMEOUT = ObjectEvent(event=UNSCHEDULABLE_TIMEOUT)
 
-# Members by name: Python 3.11 looks them up in their class by calling a function.
+# Constants for members: in Python 3.11 each access to a member of an Enum is a function call.
 _ACTIVE, _UNSCHEDULABLE = SubQueue.ACTIVE, SubQueue.UNSCHEDULABLE
 _SKIP = QueueingStrategy.SKIP
 

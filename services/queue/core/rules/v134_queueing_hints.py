@@ -26,7 +26,7 @@ from services.queue.core.results import AlreadyPresentTexts, SubQueue
 from services.queue.core.rules.base import HintState, QueueParts
 from services.queue.core.rules.v134 import RulesV134
 
-# Members by name: Python 3.11 looks them up in their class by calling a function.
+# Constants for members: in Python 3.11 each access to a member of an Enum is a function call.
 _SKIP, _AFTER_BACKOFF = QueueingStrategy.SKIP, QueueingStrategy.AFTER_BACKOFF
 _IMMEDIATELY = QueueingStrategy.IMMEDIATELY
 

@@ -17,7 +17,7 @@ from services.queue.core.rules.base import QueueParts, QueueRules
 _NO_FAILURE = Failure()
 _RENOMINATED_BY = frozenset({POD_ADD.label, POD_UPDATE.label})
 
-# Members by name: Python 3.11 looks them up in their class by calling a function.
+# Constants for members: in Python 3.11 each access to a member of an Enum is a function call.
 _ACTIVE, _UNSCHEDULABLE = SubQueue.ACTIVE, SubQueue.UNSCHEDULABLE
 _SKIP, _AFTER_BACKOFF = QueueingStrategy.SKIP, QueueingStrategy.AFTER_BACKOFF
 

@@ -43,7 +43,7 @@ class SnapshotChange(Enum):
     DELETE = "delete"
 
 
-# Members by name: Python 3.11 looks them up in their class by calling a function.
+# Constants for members: in Python 3.11 each access to a member of an Enum is a function call.
 _NONE, _ADD, _UPDATE, _DELETE = SnapshotChange
 
 
