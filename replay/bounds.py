@@ -201,12 +201,12 @@ def check_json(data: bytes, where: str) -> None:
     """Raise TraceError for JSON that is nested too deeply; it need not be JSON."""
     if data.count(b"{") + data.count(b"[") <= _bounds.depth:
         return
-    left, depth = brackets(data), 0
+    inner, depth = brackets(data), 0
     # Each pass takes the innermost pairs away, a level of nesting; what stays has no partner.
-    while depth <= _bounds.depth and (outer := left.replace(b"[]", b"")) != left:
-        left = outer
+    while depth <= _bounds.depth and (outer := inner.replace(b"[]", b"")) != inner:
+        inner = outer
         depth += 1
-    check_depth(depth + left.count(b"["), where)
+    check_depth(depth + inner.count(b"["), where)
 
 
 _LEAD = re.compile(r"^[ ?-]*", re.MULTILINE)

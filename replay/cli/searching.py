@@ -294,20 +294,20 @@ def conclude(
     `sentences` are in place of the general ones, `more` is further JSON.
     """
     border = border_compared(answer, runs, options)
-    said = list(sentences or answer.sentences())
+    lines = list(sentences or answer.sentences())
     if shows(shown.output, quiet=shown.quiet):
         if shown.output in DATA:
-            mapping = answer.to_mapping() | {"answer": said, "folder": str(runs.folder)}
+            mapping = answer.to_mapping() | {"answer": lines, "folder": str(runs.folder)}
             mapping |= {"compare": border[1].to_mapping()} if border is not None else {}
             echo_data({**mapping, **(more or {})}, shown.output)
         else:
-            _print(answer, said, border, runs, options)
+            _print(answer, lines, border, runs, options)
     if shown.html is not None:
         from replay.report.page import write_page  # noqa: PLC0415 - loaded when needed
         from replay.report.searched import searched_page  # noqa: PLC0415 - loaded when needed
 
         figures = figures_shown(answer, options)
-        text = searched_page(shown.kind, answer, said, figures, border)
+        text = searched_page(shown.kind, answer, lines, figures, border)
         write_page(shown.html, text)
     keep_runs(answer, runs, options)
 

@@ -148,9 +148,9 @@ class _State:
         for id_ in self._holders:
             device = self._devices.get(id_)
             for name, amounts in device.consumes if device is not None else ():
-                left = self._counters.get((id_.driver, id_.pool, name), {})
+                counters = self._counters.get((id_.driver, id_.pool, name), {})
                 for counter, amount in amounts.items():
-                    left[counter] = left.get(counter, 0) - parse(amount).nano
+                    counters[counter] = counters.get(counter, 0) - parse(amount).nano
 
     def claims_of(self, uid: str) -> list[ResourceClaim]:
         """Return the claims that a pod names and that exist."""
@@ -207,9 +207,9 @@ class _State:
 
     def _short_of(self, device: Device, id_: DeviceId) -> str:
         for name, amounts in device.consumes:
-            left: Mapping[str, int] = self._counters.get((id_.driver, id_.pool, name), {})
+            counters: Mapping[str, int] = self._counters.get((id_.driver, id_.pool, name), {})
             for counter, amount in amounts.items():
-                if parse(amount).nano > left.get(counter, 0):
+                if parse(amount).nano > counters.get(counter, 0):
                     return f"its parts are in use: counter {name}/{counter}"
         return ""
 

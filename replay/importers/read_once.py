@@ -57,14 +57,14 @@ def read_once(load: Load) -> Load:
 def _identities(paths: Sequence[Path]) -> _Key | None:
     """Return what differs after any change of the files; None if they may change unseen."""
     try:
-        found = [path.stat() for path in paths]
+        states = [path.stat() for path in paths]
     except OSError:
         return None  # Whoever reads it says so.
-    newest_ns = max(max(file.st_mtime_ns, file.st_ctime_ns) for file in found)
+    newest_ns = max(max(file.st_mtime_ns, file.st_ctime_ns) for file in states)
     if time.time_ns() - newest_ns <= SETTLED_NS:
         return None
-    times = ((file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in found)
-    places = ((file.st_dev, file.st_ino) for file in found)
+    times = ((file.st_size, file.st_mtime_ns, file.st_ctime_ns) for file in states)
+    places = ((file.st_dev, file.st_ino) for file in states)
     return tuple(zip(map(str, paths), places, times, strict=True))
 
 

@@ -119,7 +119,7 @@ class FrontSearch:
 
     def _refined(self) -> list[Point]:
         """Halve boxes until each that is left needs a corner; return these corners."""
-        wanted: dict[Point, None] = {}
+        corners: dict[Point, None] = {}
         waiting, price = self._boxes, self._price
         if price is not None:
             # One box a round, that which may have the cheapest point: what it shows closes others.
@@ -127,16 +127,16 @@ class FrontSearch:
                 waiting, key=lambda box: price(self._cheapest_corner(box)), reverse=True
             )
         kept: list[Box] = []
-        while waiting and not (wanted and price is not None):
+        while waiting and not (corners and price is not None):
             box = waiting.pop()
             missing = self._missing(_corners(box))
             if missing:
-                wanted |= dict.fromkeys(missing)
+                corners |= dict.fromkeys(missing)
                 kept.append(box)
             elif self._is_open(box):
                 waiting += _halves(box)
         self._boxes = [*waiting, *kept]
-        return list(wanted)
+        return list(corners)
 
     def _is_open(self, box: Box) -> bool:
         """Return whether a box may have points that matter beside its corners, which are tried."""
@@ -181,7 +181,7 @@ def _ticks(size: int, count: int) -> list[int]:
 
 def _boxes(ticks: Sequence[Sequence[int]]) -> Iterator[Box]:
     """Yield the boxes between the ticks; a knob with one value has no extent."""
-    sides = [list(itertools.pairwise(own)) or [(own[0], own[0])] for own in ticks]
+    sides = [list(itertools.pairwise(places)) or [(places[0], places[0])] for places in ticks]
     for box in itertools.product(*sides):
         yield tuple(low for low, _ in box), tuple(high for _, high in box)
 

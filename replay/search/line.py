@@ -87,8 +87,8 @@ class LineSearch:
     def ask(self) -> list[int]:
         """Return the positions to try next, none of which needs another; [] at the end."""
         rounds = (self._above(), self._middles(), self._neighbours(), self._around_best())
-        for wanted in (self._wanted, *rounds):
-            missing = [place for place in dict.fromkeys(wanted) if place not in self._outcomes]
+        for positions in (self._wanted, *rounds):
+            missing = [place for place in dict.fromkeys(positions) if place not in self._outcomes]
             if missing:
                 return missing
         return []

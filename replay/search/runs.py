@@ -137,8 +137,8 @@ class SearchRuns:
         FigureError for a check that has no meaning in a run.
         """
         baselines = self._baselines()
-        wanted = [*baselines, *(cell for point in points for cell in self._of(point))]
-        new = [cell for cell in wanted if cell.name not in self._cells]
+        cells = [*baselines, *(cell for point in points for cell in self._of(point))]
+        new = [cell for cell in cells if cell.name not in self._cells]
         for cell in new:
             self._reopen(cell)
         self._cells.update((cell.name, self._shareable(cell)) for cell in self.finish(new))
@@ -153,7 +153,7 @@ class SearchRuns:
                 replays=self.replays,
             )
         }
-        for cell in wanted:
+        for cell in cells:
             if problem := finished[cell.name].problem:
                 raise SearchError(f"the replay at {cell.label or 'the baseline'} failed: {problem}")
         by_seed = {cell.seed: cell for cell in baselines}
@@ -345,12 +345,12 @@ def searched(
                 yield tried
 
 
-def _affordable(points: Sequence[Point], runs: SearchRuns, left: int) -> list[Point]:
-    """Return the first points that need at most `left` further replays."""
+def _affordable(points: Sequence[Point], runs: SearchRuns, replays: int) -> list[Point]:
+    """Return the first points that need at most `replays` further replays."""
     some: list[Point] = []
     for point in points:
-        left -= runs.missing([point])
-        if left < 0:
+        replays -= runs.missing([point])
+        if replays < 0:
             break
         some.append(point)
     return some

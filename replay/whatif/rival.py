@@ -42,8 +42,8 @@ class RivalChoice:
         elif explained.decision == "scheduled":
             fitting = counted(explained.feasible_nodes, "node")
             message = observed.failed_scheduling.message.rstrip(".")
-            found = f"{self.rival} found none" + (f": {message}" if message else "")
-            yield f"{self._by_rules} {fitting} fit, also {explained.node}, and {found}."
+            attempt = f"{self.rival} found none" + (f": {message}" if message else "")
+            yield f"{self._by_rules} {fitting} fit, also {explained.node}, and {attempt}."
         elif explained.preemption is not None and explained.preemption.picked:
             picked = explained.preemption.picked
             yield f"{self._by_rules} preemption makes room on {picked}; {self.rival} preempts none."
@@ -71,14 +71,14 @@ class RivalChoice:
             yield from self._scores(node)
 
     def _scores(self, node: str) -> Iterator[str]:
-        own = self.explained.node
+        chosen = self.explained.node
         nodes = {candidate.name: candidate for candidate in self.explained.best}
-        mine, theirs = nodes[own], nodes[node]
+        mine, theirs = nodes[chosen], nodes[node]
         if mine.total == theirs.total:
             both = f"both nodes fit and score {mine.total:,}"
-            yield f"{self._by_rules} {both}: {self.judge}'s tie-break chose {own}."
+            yield f"{self._by_rules} {both}: {self.judge}'s tie-break chose {chosen}."
             return
-        totals = f"{own} {mine.total:,} and {node} {theirs.total:,}"
+        totals = f"{chosen} {mine.total:,} and {node} {theirs.total:,}"
         yield f"{self._by_rules} both nodes fit, and they score {totals}."
         leads = {
             plugin: score.weighted - theirs.scores[plugin].weighted
@@ -88,7 +88,7 @@ class RivalChoice:
         for plugin, lead in sorted(leads.items(), key=lambda pair: (-abs(pair[1]), pair[0])):
             if lead:
                 compared = "higher" if lead > 0 else "lower"
-                yield f"Plugin {plugin} scores {own} {abs(lead):,} {compared} than {node}."
+                yield f"Plugin {plugin} scores {chosen} {abs(lead):,} {compared} than {node}."
 
     def _preemption(self) -> Iterator[str]:
         """Yield what the verdicts say of the node for which the rival nominated the pod."""

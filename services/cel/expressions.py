@@ -120,9 +120,9 @@ _TEXTS = (
 def _as_upstream(text: str) -> str:
     """Return the text of a runtime error as upstream's library words it."""
     text = _STATUS.sub("", text, count=1)
-    for pattern, wanted in _TEXTS:
-        if found := pattern.fullmatch(text):
-            return found.expand(wanted) if found.groups() else wanted
+    for pattern, upstreams in _TEXTS:
+        if match := pattern.fullmatch(text):
+            return match.expand(upstreams) if match.groups() else upstreams
     return text
 
 

@@ -104,14 +104,14 @@ class PlacementAudit:
             return _NONE
         try:
             self._receive(round_)
-            found: dict[Decided, tuple[Violation, ...]] = {}
+            violations_by_pop: dict[Decided, tuple[Violation, ...]] = {}
             for outcome in outcomes.outcomes:
                 if violations := tuple(self._outcome(outcome)):
-                    found[outcome.pop.uid, outcome.pop.cycle] = violations
+                    violations_by_pop[outcome.pop.uid, outcome.pop.cycle] = violations
         except (FieldError, RefusalError, PluginFailed) as error:
             self.stopped = str(error)
             return _NONE
-        return found
+        return violations_by_pop
 
     def _receive(self, round_: scheduler_pb2.Round) -> None:
         """Apply a round's answers, then its events."""

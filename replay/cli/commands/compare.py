@@ -145,9 +145,9 @@ def command(
         path_a, path_b = map(Path, paths)
     else:
         no_run = next((path for path, is_one in zip(paths, is_run, strict=True) if not is_one), "")
-        found = "is no run" if Path(no_run).exists() else "does not exist"
+        problem = "is no run" if Path(no_run).exists() else "does not exist"
         raise click.UsageError(
-            (f"{no_run} {found}: " if no_run else "")
+            (f"{no_run} {problem}: " if no_run else "")
             + "give two run directories, a trace with --a or --b, or a run with --b or --scheduler"
         )
     run_a, run_b = open_run(path_a), open_run(path_b)

@@ -153,7 +153,7 @@ class ContractClient:
 
     def opened(self, opened: Any, sent: Iterable[Any]) -> CheckedSession:
         """Return a session that the service has opened, after the requests in `sent`."""
-        expect("session_id is set", bool(opened.session_id), wanted=True)
+        expect("session_id is set", bool(opened.session_id), expected=True)
         self._names.append(opened.session_id)
         return CheckedSession(self, opened, sent)
 
@@ -226,10 +226,10 @@ class CheckedSession:
         return self.client.opened(self.client.call("RestoreSession", iter(chunks)), self._sent)
 
 
-def expect(field: str, seen: object, wanted: object) -> None:
+def expect(field: str, seen: object, expected: object) -> None:
     """Raise CheckError if a field's value is not the expected one."""
-    if seen != wanted:
-        raise CheckError(f"{field} is {_short(seen)}, expected {_short(wanted)}")
+    if seen != expected:
+        raise CheckError(f"{field} is {_short(seen)}, expected {_short(expected)}")
 
 
 def only(field: str, values: Iterable[Any]) -> Any:
@@ -239,9 +239,9 @@ def only(field: str, values: Iterable[Any]) -> Any:
     return listed[0]
 
 
-def expect_same(what: str, seen: Message, wanted: Message) -> None:
+def expect_same(what: str, seen: Message, expected: Message) -> None:
     """Raise CheckError if messages differ in any field that is not in MEASURED."""
-    one, other = (MessageToDict(it, preserving_proto_field_name=True) for it in (seen, wanted))
+    one, other = (MessageToDict(it, preserving_proto_field_name=True) for it in (seen, expected))
     difference = _difference("", one, other)
     if difference:
         raise CheckError(f"{what}: {difference}")
@@ -257,8 +257,8 @@ def expect_refusal(
         status = error.code().name if isinstance(error, grpc.Call) else str(error)
         if status == "UNIMPLEMENTED" or is_overdue(error):
             raise
-        said = error.details() if isinstance(error, grpc.Call) else ""
-        expect(f"the status (with {said!r})" if status != code else "the status", status, code)
+        details = error.details() if isinstance(error, grpc.Call) else ""
+        expect(f"the status (with {details!r})" if status != code else "the status", status, code)
         info, bad = _details(error)
         expect("ErrorInfo.reason", info.reason, reason)
         for name, value in metadata.items():
@@ -279,16 +279,16 @@ def _details(error: Any) -> tuple[error_details_pb2.ErrorInfo, error_details_pb2
     return info, bad
 
 
-def _difference(path: str, seen: Any, wanted: Any) -> str:
+def _difference(path: str, seen: Any, expected: Any) -> str:
     """Return the first difference of two JSON values, "" if none."""
-    if isinstance(seen, dict) and isinstance(wanted, dict):
-        keys = sorted({*seen, *wanted} - MEASURED)
-        pairs = [(f"{path}.{key}".lstrip("."), seen.get(key), wanted.get(key)) for key in keys]
-    elif isinstance(seen, list) and isinstance(wanted, list) and len(seen) == len(wanted):
-        both = enumerate(zip(seen, wanted, strict=True))
+    if isinstance(seen, dict) and isinstance(expected, dict):
+        keys = sorted({*seen, *expected} - MEASURED)
+        pairs = [(f"{path}.{key}".lstrip("."), seen.get(key), expected.get(key)) for key in keys]
+    elif isinstance(seen, list) and isinstance(expected, list) and len(seen) == len(expected):
+        both = enumerate(zip(seen, expected, strict=True))
         pairs = [(f"{path}[{index}]", one, other) for index, (one, other) in both]
     else:
-        return "" if seen == wanted else f"{path} is {_short(seen)}, expected {_short(wanted)}"
+        return "" if seen == expected else f"{path} is {_short(seen)}, expected {_short(expected)}"
     return next(filter(None, (_difference(*pair) for pair in pairs)), "")
 
 

@@ -134,7 +134,7 @@ def gives_reasons_as_the_kubelet_does(client: ContractClient) -> None:
     if not eviction.message.startswith(start):
         raise CheckError(f"message is {eviction.message!r}, expected {start!r} first")
     texts = [threshold.text for threshold in session.opened.thresholds]
-    expect("threshold is one of the session's", eviction.threshold in texts, wanted=True)
+    expect("threshold is one of the session's", eviction.threshold in texts, expected=True)
     met = [threshold.text for threshold in result.thresholds_met]
     expect("thresholds_met", met, [eviction.threshold])
     for field, value in (
@@ -156,7 +156,7 @@ def ranks_pods_as_the_kubelet_does(client: ContractClient) -> None:
     ranking = [ranked.pod.uid.removeprefix("uid-") for ranked in result.ranking]
     expect("ranking", ranking, ["over-low", "over-high", "within"])
     expect("evictions", _evicted(result), ranking[:1])
-    expect("ranking[0].exceeds_request", result.ranking[0].exceeds_request, wanted=True)
+    expect("ranking[0].exceeds_request", result.ranking[0].exceeds_request, expected=True)
     places = [(ranked.usage, ranked.request) for ranked in result.ranking[:1]]
     expect("ranking[0].usage and request", places, [(GI * 3 // 2, GI)])
 
@@ -239,7 +239,7 @@ def configures_a_node_by_itself(client: ContractClient) -> None:
     signals = [
         threshold.text.startswith(f"{MEMORY}<3Gi") for threshold in configured.configured.thresholds
     ]
-    expect("configured.thresholds has that of 3Gi", any(signals), wanted=True)
+    expect("configured.thresholds has that of 3Gi", any(signals), expected=True)
     evictions = [len(result.step.evictions) for result in steps]
     expect("evictions by the session's and by a node's own thresholds", evictions, [0, 1])
 
@@ -293,7 +293,7 @@ def marks_quiet_steps(client: ContractClient) -> None:
     if not result.quiet:
         raise NotServedError("StepResult.quiet is never set")
     expect("conditions of a quiet step", len(result.conditions), 0)
-    expect("quiet of a step that evicts", _step(session, step(20, 0.5)).quiet, wanted=False)
+    expect("quiet of a step that evicts", _step(session, step(20, 0.5)).quiet, expected=False)
 
 
 @CHECKS.level(5, rule=13)
@@ -303,7 +303,7 @@ def returns_notification_amounts(client: ContractClient) -> None:
     if not result.notify_at:
         raise NotServedError("StepResult.notify_at is empty with kernel_memcg_notification")
     amounts = [(signal.signal, signal.amount) for signal in result.notify_at]
-    expect("notify_at has the threshold", (MEMORY, GI) in amounts, wanted=True)
+    expect("notify_at has the threshold", (MEMORY, GI) in amounts, expected=True)
 
 
 def _look(request: Any, answer: Any, sent: Sequence[Any]) -> None:

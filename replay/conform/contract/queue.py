@@ -448,10 +448,10 @@ def keeps_nominations(client: ContractClient) -> None:
     expect("heads[0].nominated_node_name", answer.heads[0].nominated_node_name, "n")
     ended = [at(1, delete_nomination=ref(name)) for name in ("a", "x")]
     has_node = _done(session, *ended).heads[0].HasField("nominated_node_name")
-    expect("heads[0].nominated_node_name is set", has_node, wanted=False)
+    expect("heads[0].nominated_node_name is set", has_node, expected=False)
     again = [at(2, nominate=nominate), at(2, delete_pod=ref("a")), add("a", 0, 2)]
     has_node = _done(session, *again).heads[0].HasField("nominated_node_name")
-    expect("nominated_node_name of a pod that was deleted and added", has_node, wanted=False)
+    expect("nominated_node_name of a pod that was deleted and added", has_node, expected=False)
 
 
 @CHECKS.level(4, rule=20)

@@ -39,7 +39,7 @@ def session_checks(*, stream_level: int) -> Checks:
 def creates_and_deletes_sessions(client: ContractClient) -> None:
     """Check that each has its own name and order, and that unknown ones can be deleted."""
     first, second = client.session(), client.session()
-    expect("session is one of its own", first.name != second.name, wanted=True)
+    expect("session is one of its own", first.name != second.name, expected=True)
     story = client.contract.story()
     answers = [first.send(story[0]), first.send(story[1])]
     expect_same("a response of another session", second.send(story[0]), answers[0])
@@ -57,10 +57,10 @@ def declares_what_it_implements(client: ContractClient) -> None:
     stream = f"Streaming{client.contract.method}"
     _is_served(stream, lambda: list(client.call(stream, iter(()))))
     serves = _is_served("CheckpointSession", session.checkpoint)
-    expect("Session.resumable", session.opened.resumable, wanted=serves)
+    expect("Session.resumable", session.opened.resumable, expected=serves)
     if not serves:
         restores = _is_served("RestoreSession", lambda: session.restored([]))
-        expect("RestoreSession is served", restores, wanted=False)
+        expect("RestoreSession is served", restores, expected=False)
     session.send(story[1])
 
 
@@ -151,7 +151,7 @@ def continues_from_a_checkpoint(client: ContractClient) -> None:
         chunks = session.checkpoint()
         kind = session_pb2.ServiceKind.Name(chunks[0].info.service)
         expect("info.service", kind, f"SERVICE_KIND_{client.contract.service.upper()}")
-        expect("info.version is set", bool(chunks[0].info.version), wanted=True)
+        expect("info.version is set", bool(chunks[0].info.version), expected=True)
         if max(len(chunk.data) for chunk in chunks) > CHUNK_BYTES_MAX:
             raise CheckError(f"data of a chunk is longer than expected, {CHUNK_BYTES_MAX} bytes")
         saved.append(session.restored(chunks))
@@ -183,7 +183,7 @@ def shows_its_state_without_counting(client: ContractClient) -> None:
         expect_same("a response after GetState", looked.send(request), other.send(request))
         state = looked.state()
         expect_same("GetState again", looked.state(), state)
-    expect("GetState shows something", bool(state.ListFields()), wanted=True)
+    expect("GetState shows something", bool(state.ListFields()), expected=True)
 
 
 def streams_the_responses_of_unary_calls(client: ContractClient) -> None:

@@ -83,14 +83,14 @@ def claims_differences(
 
 def _allocations(changes: scheduler_pb2.ClaimChanges, allocated: set[str]) -> dict[str, Any]:
     """Return the new allocations of claims that had none, by claim."""
-    found = {
+    by_claim = {
         _key(claim.metadata): _allocation(claim)
         for claim in changes.claims
         if claim.metadata.name not in allocated
     }
     if changes.HasField("created"):
-        found[_CREATED] = _allocation(changes.created)
-    return found
+        by_claim[_CREATED] = _allocation(changes.created)
+    return by_claim
 
 
 def _allocation(claim: Any) -> Json:

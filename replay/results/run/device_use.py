@@ -184,16 +184,16 @@ class DeviceTally:
             return False
 
     def _figures_of(self, pool: _PoolUse) -> dict[str, list[int]]:
-        left = dict(pool.counters)
+        free_counters = dict(pool.counters)
         for id_, (device, _) in pool.devices.items():
             if self._holders[id_]:
                 for counter, amount in _consumed(device):
-                    left[counter] = left.get(counter, 0) - amount
+                    free_counters[counter] = free_counters.get(counter, 0) - amount
         figures: dict[str, list[int]] = {}
         for id_, (device, names) in pool.devices.items():
             in_use = bool(self._holders[id_])
             is_blocked = not in_use and any(
-                amount > left.get(counter, 0) for counter, amount in _consumed(device)
+                amount > free_counters.get(counter, 0) for counter, amount in _consumed(device)
             )
             for name in names:
                 _add(figures.setdefault(name, [0, 0, 0]), (1, in_use, is_blocked), 1)

@@ -137,12 +137,12 @@ class DeviceTaintEviction(Controller):
             status.name: status.resource_claim_name
             for status in message.status.resource_claim_statuses
         }
-        for wanted in message.spec.resource_claims:
-            name = wanted.resource_claim_name or made.get(wanted.name, "")
+        for pod_claim in message.spec.resource_claims:
+            name = pod_claim.resource_claim_name or made.get(pod_claim.name, "")
             claim = self._claims.by_key.get(f"{message.metadata.namespace}/{name}")
             if claim is None or not is_reserved(claim, pod.uid):
                 continue
-            if not wanted.resource_claim_name and controller_uid(claim.metadata) != pod.uid:
+            if not pod_claim.resource_claim_name and controller_uid(claim.metadata) != pod.uid:
                 continue
             for result in claim.status.allocation.devices.results:
                 tolerations = [

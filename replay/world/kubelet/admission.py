@@ -311,7 +311,7 @@ def _claim(spec: PodSpec) -> Claim:
     return Claim({name: amounts[name] for name in amounts if is_counted(name)}, host_ports(spec))
 
 
-def _shortages(wanted: Mapping[str, int], seen: _Node) -> Iterator[Shortage]:
+def _shortages(requests: Mapping[str, int], seen: _Node) -> Iterator[Shortage]:
     """Yield the insufficient resources: pods, CPU, memory, storage, then others by name.
 
     An extended resource that the node does not have at all is not checked: it may be one of the
@@ -321,8 +321,8 @@ def _shortages(wanted: Mapping[str, int], seen: _Node) -> Iterator[Shortage]:
     places = allocatable.get(PODS, 0)
     if len(seen.admitted) + 1 > places:
         yield Shortage(PODS, 1, len(seen.admitted), places)
-    for name in (*_FIRST, *sorted(wanted.keys() - set(_FIRST))):
-        amount = wanted.get(name, 0)
+    for name in (*_FIRST, *sorted(requests.keys() - set(_FIRST))):
+        amount = requests.get(name, 0)
         if not amount or (is_extended(name) and name not in allocatable):
             continue
         used, capacity = seen.amounts.get(name, 0), allocatable.get(name, 0)
@@ -335,10 +335,10 @@ def _other_os(pod: pod_pb2.Pod, node: Node) -> str:
 
     A kubelet knows its own; here it is what the node's label says, and Linux without one.
     """
-    wanted = pod.metadata.labels.get(OS_LABEL)
+    os_label = pod.metadata.labels.get(OS_LABEL)
     by_label, by_spec = OS_REASONS
     node_os = node.labels.get(OS_LABEL, "linux")
-    if wanted is not None and wanted != node_os:
+    if os_label is not None and os_label != node_os:
         return by_label
     return by_spec if pod.spec.HasField("os") and pod.spec.os.name != node_os else ""
 

@@ -584,9 +584,9 @@ def _are_new(pods: Iterable[ClusterPod], now: Now) -> bool:
 
 def _unready(node: ClusterNode) -> ClusterNode:
     """Return a copy of a node that says that it is not ready. Source: GetUnreadyNodeCopy."""
-    said = Condition(type="Ready", status="False", last_transition_ns=node.creation_ns)
+    ready = Condition(type="Ready", status="False", last_transition_ns=node.creation_ns)
     others = (condition for condition in node.node.conditions if condition.type != "Ready")
-    return replace(node, node=replace(node.node, conditions=(said, *others)))
+    return replace(node, node=replace(node.node, conditions=(ready, *others)))
 
 
 def _whole_or_none(group: NodeGroup, ids: list[str]) -> tuple[str, ...]:

@@ -107,9 +107,9 @@ def stretch(rows: Int64s, raw: Int64s, scores: Int64s) -> None:
 
 @compiled
 def spread_sums(
-    used: int, domain: Int64s, counted: Bools, counts: Int64s, sums: Int64s, found: Bools
+    used: int, domain: Int64s, counted: Bools, counts: Int64s, sums: Int64s, occurs: Bools
 ) -> tuple[int, int, int, int]:
-    """Add up the counts of the `counted` rows by domain, and mark the domains found.
+    """Add up the counts of the `counted` rows by domain, and mark the domains that occur.
 
     Return how many they are, the emptiest one's sum (FAR without any), its number, and the lowest
     sum of the others.
@@ -117,12 +117,12 @@ def spread_sums(
     for row in range(used):
         if counted[row]:
             sums[domain[row]] += counts[row]
-            found[domain[row]] = True
+            occurs[domain[row]] = True
     number = 0
     least, second = FAR, FAR
     emptiest = -1
     for i in range(len(sums)):
-        if not found[i]:
+        if not occurs[i]:
             continue
         number += 1
         if sums[i] < least:

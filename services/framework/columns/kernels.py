@@ -87,11 +87,11 @@ def inlined(function: Callable[_P, _R]) -> Callable[_P, _R]:
     return function
 
 
-def _as_from_machine_code(found: Any) -> Any:
+def _as_from_machine_code(result: Any) -> Any:
     """Return numpy's scalars as Python's, as compiled functions do."""
-    if isinstance(found, tuple):
-        return tuple(map(_as_from_machine_code, found))
-    return found.item() if isinstance(found, np.generic) else found
+    if isinstance(result, tuple):
+        return tuple(map(_as_from_machine_code, result))
+    return result.item() if isinstance(result, np.generic) else result
 
 
 Int8s = NDArray[np.int8]
@@ -275,23 +275,23 @@ def weigh(
 
 
 @compiled
-def least(values: Int64s, left: Int64s) -> tuple[int, int]:
-    """Narrow `left`, rows of `values`, down to the least in lexical order, its first ones.
+def least(values: Int64s, candidates: Int64s) -> tuple[int, int]:
+    """Narrow `candidates`, rows of `values`, down to the least in lexical order, its first ones.
 
     Return how many those are, and the column after which a single one was left; the number of
     columns where none is.
     """
-    number = len(left)
+    number = len(candidates)
     for column in range(values.shape[1]):
-        smallest = values[left[0], column]
+        smallest = values[candidates[0], column]
         kept = 0
         for i in range(number):
-            value = values[left[i], column]
+            value = values[candidates[i], column]
             if value < smallest:
                 smallest = value
                 kept = 0
             if value == smallest:
-                left[kept] = left[i]
+                candidates[kept] = candidates[i]
                 kept += 1
         number = kept
         if number == 1:

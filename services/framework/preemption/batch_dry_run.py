@@ -303,17 +303,17 @@ class BatchDryRun:
         bounds = self._bounds(verdicts, rows, bounded)
         self._node_pods.sync()
         node_pods, columns = self._node_pods, self._snapshot.columns
-        wanted: WantedAmounts = verdicts.wanted
-        room = self._held(verdicts, wanted, rows)
+        requests: WantedAmounts = verdicts.wanted
+        room = self._held(verdicts, requests, rows)
         first = np.empty(len(rows), dtype=np.int64)
         codes = np.empty(len(rows), dtype=np.int64)
         batch_kernels.make_room(
-            *(rows, -pod.priority, self._rules.needs_victims, wanted.columns, wanted.amounts),
+            *(rows, -pod.priority, self._rules.needs_victims, requests.columns, requests.amounts),
             *(columns.allocatable, columns.requested, columns.pod_count, columns.pods_max),
             *(node_pods.count, node_pods.table, node_pods.amounts, bounds.weights),
             *(first, room, bounds.room, codes),
         )
-        return _EmptiedRows(rows, wanted.columns, bounds.weights, first, room, bounds.room, codes)
+        return _EmptiedRows(rows, requests.columns, bounds.weights, first, room, bounds.room, codes)
 
     def _bounds(
         self, verdicts: TriedPod, rows: Int64s, bounded: Sequence[tuple[Filter, Bounds]]
@@ -374,13 +374,13 @@ class BatchDryRun:
         )
         return criteria, lasts
 
-    def _held(self, verdicts: TriedPod, wanted: WantedAmounts, rows: Int64s) -> Int64s:
+    def _held(self, verdicts: TriedPod, requests: WantedAmounts, rows: Int64s) -> Int64s:
         """Return the amounts reserved for nominated pods, as `room` below 0 in `batch_kernels`."""
-        room = np.zeros((len(rows), len(wanted.columns) + 1), dtype=np.int64)
+        room = np.zeros((len(rows), len(requests.columns) + 1), dtype=np.int64)
         for place, row in enumerate(rows.tolist()) if verdicts.counted else ():
             for nominated in verdicts.counted.get(row, ()):
                 room[place, 0] -= 1
-                room[place, 1:] -= self._snapshot.load(nominated.spec).amounts[wanted.columns]
+                room[place, 1:] -= self._snapshot.load(nominated.spec).amounts[requests.columns]
         return room
 
 

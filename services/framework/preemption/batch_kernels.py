@@ -62,7 +62,7 @@ def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
     rank: int,
     needs_victims: bool,
     resources: Int64s,
-    wanted: Int64s,
+    requests: Int64s,
     allocatable: Int64s,
     requested: Int64s,
     pod_count: Int64s,
@@ -78,7 +78,7 @@ def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
 ) -> None:
     """Remove all pods of lower priority than -`rank`, and write whether the pod fits then.
 
-    The pod requests `wanted` (more than 0) of the columns `resources`. The caller subtracts what
+    The pod requests `requests` (more than 0) of the columns `resources`. The caller subtracts what
     nominated pods take from `room`, which is 0 otherwise, and passes in `spares` how many more pods
     each bound admits now.
     """
@@ -87,7 +87,7 @@ def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
         room[i, 0] += pods_max[row] - pod_count[row] - 1
         for k in range(len(resources)):
             column = resources[k]
-            room[i, k + 1] += allocatable[row, column] - requested[row, column] - wanted[k]
+            room[i, k + 1] += allocatable[row, column] - requested[row, column] - requests[k]
         place = count[row]
         while place > 0 and table[row, place - 1, RANK] > rank:
             place -= 1
@@ -105,7 +105,7 @@ def make_room(  # noqa: PLR0917 - compiled code takes its arguments by position
         for k in range(len(resources)):
             if room[i, k + 1] < 0:
                 unfit |= 2 << k
-                unfit |= UNRESOLVABLE if wanted[k] > allocatable[row, resources[k]] else 0
+                unfit |= UNRESOLVABLE if requests[k] > allocatable[row, resources[k]] else 0
         code = unfit or code
         codes[i] = NOTHING_BELOW if place == count[row] and needs_victims else code
 

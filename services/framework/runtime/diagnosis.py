@@ -110,8 +110,8 @@ class Diagnosis:
         if self._codes is None:
             codes = [group.status.code for group in self.groups]
             self._codes = np.array([*codes, NO_GROUP], dtype=np.int8)
-        found: Bools = self._codes[self.group_of[rows]] == int(code)
-        return found
+        refused: Bools = self._codes[self.group_of[rows]] == int(code)
+        return refused
 
     def status(self, row: int) -> Status:
         """Return the status of one row; it must be a node's."""

@@ -102,8 +102,8 @@ class Catalog:
         if kind in _CONTROLLERS:
             return self._controllers[ControllerKind(kind)].get(key)
         place = _SHELVES.get(_VALUE_OF.get(kind, kind))
-        found: CatalogObject | None = None if place is None else self._shelf(place[0]).get(key)
-        return found
+        value: CatalogObject | None = None if place is None else self._shelf(place[0]).get(key)
+        return value
 
     def put(self, value: CatalogObject) -> None:
         """Add an object, or replace the one of its name; an equal one changes nothing."""

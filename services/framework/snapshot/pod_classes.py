@@ -81,11 +81,11 @@ class PodClasses:
 
     def labelled(self, pairs: Sequence[LabelPair], first: int) -> Iterable[int]:
         """Return the classes from number `first` on that have one of the labels with its value."""
-        found: set[int] = set()
+        classes: set[int] = set()
         for pair in pairs:
             numbers = self._by_label.get(pair, ())
-            found.update(numbers[bisect_left(numbers, first) :])
-        return sorted(found)
+            classes.update(numbers[bisect_left(numbers, first) :])
+        return sorted(classes)
 
     def came(self, pod: Pod, row: int) -> None:
         """Count a pod."""

@@ -63,7 +63,11 @@ class HintPlan:
     def users(self, object_event: ObjectEvent) -> list[ClaimUsers] | None:
         """Return the only pods for which a hint may return Queue, None where these may be any."""
         users = [users_of(object_event) for users_of in self.users_of]
-        return [found for found in users if found is not None] if users and all(users) else None
+        return (
+            [claim_users for claim_users in users if claim_users is not None]
+            if users and all(users)
+            else None
+        )
 
     def strategy(self, pod: QueuedPod, object_event: ObjectEvent) -> QueueingStrategy:
         """Return the strategy for `pod`; a hint of a pending plugin skips the backoff."""

@@ -72,6 +72,6 @@ def reports_thousands_of_pods(client: ContractClient) -> None:
         cloud.send(None)
     report = cloud.scan(10)
     keys = {f"default/{name}" for name in names}
-    expect("pods_to_help are all pods", set(report.pods_to_help) == keys, wanted=True)
+    expect("pods_to_help are all pods", set(report.pods_to_help) == keys, expected=True)
     remaining = {it.pod for it in report.scale_up.remaining}
-    expect("scale_up.remaining are all pods", remaining == keys, wanted=True)
+    expect("scale_up.remaining are all pods", remaining == keys, expected=True)

@@ -38,7 +38,7 @@ def backs_off_from_a_group_that_is_refused(client: ContractClient) -> None:
     (first,) = increases(cloud.calls_of_scan(10))
     cloud.refuses.clear()
     (second,) = increases(cloud.calls_of_scan(20))
-    expect("the group after a refusal is another one", second != first, wanted=True)
+    expect("the group after a refusal is another one", second != first, expected=True)
 
 
 @CHECKS.level(3, rule=12)

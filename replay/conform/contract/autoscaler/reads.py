@@ -36,7 +36,7 @@ def shows_the_state_of_groups(client: ContractClient) -> None:
     expect("call", waiting.call.increase_size.group, "g")
     cloud.send(outcome(10, is_refused=True))
     state = cloud.session.state()
-    expect("call after its outcome", state.HasField("call"), wanted=False)
+    expect("call after its outcome", state.HasField("call"), expected=False)
     failed = only("groups", state.groups)
     backoff = (failed.group, failed.backoff_until_time_ns, failed.backoff_code)
     expect("groups[0]", backoff, ("g", 40 * SECOND_NS, "cloudProviderError"))
@@ -71,7 +71,7 @@ def saves_no_session_in_a_step(client: ContractClient) -> None:
     cloud.send(scan(10))
     expect_refusal(cloud.session.checkpoint, "FAILED_PRECONDITION", "PRECONDITION")
     cloud.send(outcome(10, is_refused=True))
-    expect("chunks after the step", bool(cloud.session.checkpoint()), wanted=True)
+    expect("chunks after the step", bool(cloud.session.checkpoint()), expected=True)
 
 
 @CHECKS.level(4, rule=21)

@@ -57,9 +57,9 @@ def deletes_a_node_that_is_unneeded_for_long(client: ContractClient) -> None:
     expect("deletions after it", started, [("g-1", False)])
     expect("scale_down", report.scale_down, "NodeDeleteStarted")
     marks = [(it.call.mark_node.node_name, it.call.mark_node.taint.key) for it in calls]
-    expect("the node's taint before its deletion", ("g-1", TO_BE_DELETED) in marks, wanted=True)
+    expect("the node's taint before its deletion", ("g-1", TO_BE_DELETED) in marks, expected=True)
     expect("deletions within the delay", deleted(cloud.work_until(54)), [])
-    expect("next_due_time_ns is set while a deletion runs", cloud.due_ns is not None, wanted=True)
+    expect("next_due_time_ns is set while a deletion runs", cloud.due_ns is not None, expected=True)
     expect("deletions after the delay", deleted(cloud.work_until(60)), [("g-1", 55)])
     report = cloud.scan(60)
     expect("delete_results", dict(report.delete_results), {"g-1": "ok"})
@@ -101,7 +101,7 @@ def evicts_again_where_it_is_refused(client: ContractClient) -> None:
     cloud.refuses["evict_pod"] = {"a"}
     calls = cloud.run(10, 80)
     tries = [it for it in calls if it.call.HasField("evict_pod")]
-    expect("evictions are tried again", len(tries) > 1, wanted=True)
+    expect("evictions are tried again", len(tries) > 1, expected=True)
     expect("deletions while they are refused", deleted(calls), [])
     cloud.refuses.clear()
     names = [name for name, _ in deleted(cloud.run(90, LAST_S))]

@@ -321,7 +321,7 @@ class SmallCloud:
         expect(
             f"the target of {request.group} is at most its maximum",
             of_cloud.target_size + request.delta <= of_cloud.max_size,
-            wanted=True,
+            expected=True,
         )
         for number in range(of_cloud.target_size, of_cloud.target_size + request.delta):
             of_cloud.instances.add(provider_id=f"{request.group}-{number}", state=CREATING)

@@ -68,7 +68,7 @@ def shows_objects_queue_and_assumed_pods(client: ContractClient) -> None:
     assumed = [(assumed_pod.pop.uid, assumed_pod.node_name) for assumed_pod in state.assumed]
     expect("state.assumed", assumed, [("uid-a", "n")])
     places = {entry.pod.uid for entry in state.queue.entries}
-    expect("state.queue.entries has the pod that waits", "uid-b" in places, wanted=True)
+    expect("state.queue.entries has the pod that waits", "uid-b" in places, expected=True)
 
 
 def _windowed(events: list[Event]) -> pb.RunRoundRequest:

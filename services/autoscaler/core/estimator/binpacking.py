@@ -127,9 +127,9 @@ class _Packing:
         """Place the pods of groups in their order."""
         plain: list[tuple[EquivalenceGroup, Int64s]] = []
         for group in groups:
-            wanted = self._snapshot.requests_that_decide(group.sample)
-            if wanted is not None:
-                plain.append((group, wanted))
+            requests = self._snapshot.requests_that_decide(group.sample)
+            if requests is not None:
+                plain.append((group, requests))
                 continue
             self._place_by_requests(plain)
             plain = []
@@ -143,10 +143,10 @@ class _Packing:
     def extrapolate(self, group: EquivalenceGroup) -> None:
         """Fill the added nodes, put pods on one new node, and count as many on each further one."""
         may_add, self._may_add = self._may_add, False
-        wanted = self._snapshot.requests_that_decide(group.sample)
+        requests = self._snapshot.requests_that_decide(group.sample)
         pods: Sequence[ClusterPod]
-        if wanted is not None:
-            pods = group.pods[self._place_by_requests([(group, wanted)]) :]
+        if requests is not None:
+            pods = group.pods[self._place_by_requests([(group, requests)]) :]
         else:
             self._show()
             pods = self._fill_added_nodes(group.pods)
@@ -172,12 +172,12 @@ class _Packing:
         ends = np.cumsum([len(group.pods) for group, _ in plain])
         hosts = np.full(int(ends[-1]), NO_HOST, dtype=np.int64)
         # A resource that nothing had before may have come with a group.
-        width = max(len(self._empty), *(len(wanted) for _, wanted in plain))
+        width = max(len(self._empty), *(len(requests) for _, requests in plain))
         limiter, nodes = self._limiter, len(self._names)
         most = len(hosts) + 1
         if limiter.limit:
             most = min(most, max(limiter.limit - limiter.permitted, 0))
-        wanted = _stacked([amounts for _, amounts in plain], width)
+        requests = _stacked([amounts for _, amounts in plain], width)
         empty = _stacked([self._empty], width)[0]
         free = np.zeros((nodes + most, width), dtype=np.int64)
         free[:nodes, : self._free.shape[1]] = self._free
@@ -189,7 +189,7 @@ class _Packing:
         pack(
             hosts,
             ends,
-            wanted,
+            requests,
             empty,
             free,
             has_pods,

@@ -31,8 +31,8 @@ def node_limit(
     room = sum(max(other.max_size - other.target, 0) for other in (group, *similar))
     limits = [max_nodes_per_scaleup, room if room > 0 else NOTHING]
     if max_nodes_total:
-        left = max_nodes_total - nodes_now
-        limits.append(left if left > 0 else NOTHING)
+        remaining = max_nodes_total - nodes_now
+        limits.append(remaining if remaining > 0 else NOTHING)
     if min(limits) < 0:
         return NOTHING
     return min((limit for limit in limits if limit), default=NO_LIMIT)

@@ -20,18 +20,18 @@ NO_HOST = -1
 
 
 @inlined
-def _takes(free: Int64s, node: int, wanted: Int64s, group: int) -> bool:
-    for i in range(wanted.shape[1]):
+def _takes(free: Int64s, node: int, requests: Int64s, group: int) -> bool:
+    for i in range(requests.shape[1]):
         # An amount of 0 always fits, also where more is taken already than there is.
-        if wanted[group, i] > 0 and wanted[group, i] > free[node, i]:
+        if requests[group, i] > 0 and requests[group, i] > free[node, i]:
             return False
     return True
 
 
 @inlined
-def _put(free: Int64s, has_pods: Int8s, node: int, wanted: Int64s, group: int) -> None:
-    for i in range(wanted.shape[1]):
-        free[node, i] -= wanted[group, i]
+def _put(free: Int64s, has_pods: Int8s, node: int, requests: Int64s, group: int) -> None:
+    for i in range(requests.shape[1]):
+        free[node, i] -= requests[group, i]
     has_pods[node] = 1
 
 
@@ -39,7 +39,7 @@ def _put(free: Int64s, has_pods: Int8s, node: int, wanted: Int64s, group: int) -
 def pack(  # noqa: PLR0917 - compiled code takes its arguments by position
     hosts: Int64s,
     ends: Int64s,
-    wanted: Int64s,
+    requests: Int64s,
     empty: Int64s,
     free: Int64s,
     has_pods: Int8s,
@@ -69,8 +69,8 @@ def pack(  # noqa: PLR0917 - compiled code takes its arguments by position
                 begin = max((state[LAST_PLACE] + 1) % places - places_before, 0)
             for step in range(nodes):
                 node = (begin + step) % nodes
-                if _takes(free, node, wanted, group):
-                    _put(free, has_pods, node, wanted, group)
+                if _takes(free, node, requests, group):
+                    _put(free, has_pods, node, requests, group)
                     hosts[pod] = node
                     state[LAST_PLACE] = places_before + node
                     pod += 1
@@ -78,8 +78,8 @@ def pack(  # noqa: PLR0917 - compiled code takes its arguments by position
                     break
         while state[MAY_ADD] and pod < end:
             last = state[NODES] - 1
-            if last >= 0 and _takes(free, last, wanted, group):
-                _put(free, has_pods, last, wanted, group)
+            if last >= 0 and _takes(free, last, requests, group):
+                _put(free, has_pods, last, requests, group)
                 hosts[pod] = last
                 pod += 1
                 continue
@@ -94,9 +94,9 @@ def pack(  # noqa: PLR0917 - compiled code takes its arguments by position
             for i in range(len(empty)):
                 free[last, i] = empty[i]
             has_pods[last] = 0
-            if not _takes(free, last, wanted, group):
+            if not _takes(free, last, requests, group):
                 break
-            _put(free, has_pods, last, wanted, group)
+            _put(free, has_pods, last, requests, group)
             hosts[pod] = last
             pod += 1
         pod = end

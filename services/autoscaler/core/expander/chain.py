@@ -51,12 +51,12 @@ class ExpanderChain:
         self, options: Sequence[ExpansionOption], context: ExpanderContext
     ) -> list[ExpansionOption]:
         """Return the options of which any may be chosen, none where no expander wants any."""
-        left = list(options)
+        best = list(options)
         for best_of in self._filters:
-            left = best_of(left, context)
-            if len(left) == 1:
+            best = best_of(best, context)
+            if len(best) == 1:
                 break
-        return left
+        return best
 
     def choose(
         self, options: Sequence[ExpansionOption], context: ExpanderContext, choose: Choose

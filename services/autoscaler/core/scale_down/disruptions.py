@@ -37,7 +37,7 @@ class RemainingBudgets:
             for place in self._places(pod):
                 needed[place] += 1
         pairs = zip(needed, self.remaining, strict=True)
-        return all(number <= left or not number for number, left in pairs)
+        return all(number <= remaining or not number for number, remaining in pairs)
 
     def take(self, pods: Iterable[ClusterPod]) -> None:
         """Subtract the disruption of pods from the budgets, even below 0."""

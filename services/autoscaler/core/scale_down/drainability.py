@@ -231,7 +231,7 @@ def _local_storage(pod: ClusterPod, draining: Draining) -> Verdict:
 
 
 def _disruption_budget(pod: ClusterPod, draining: Draining) -> Verdict:
-    exhausted = any(left < 1 for left in draining.budgets.matching(pod))
+    exhausted = any(remaining < 1 for remaining in draining.budgets.matching(pod))
     return Blocking.NOT_ENOUGH_PDB if exhausted else None
 
 

@@ -112,14 +112,14 @@ class Parallelism:
         self.drains_left -= drains
         self.may_overflow = False
 
-    def _crop_alone(self, buckets: Iterable[Bucket], left: int) -> list[Bucket]:
+    def _crop_alone(self, buckets: Iterable[Bucket], limit: int) -> list[Bucket]:
         chosen: list[Bucket] = []
         for bucket in buckets:
-            if left < 1:
+            if limit < 1:
                 break
-            bucket.nodes = bucket.nodes[:left]
+            bucket.nodes = bucket.nodes[:limit]
             chosen.append(bucket)
-            left -= len(bucket.nodes)
+            limit -= len(bucket.nodes)
         return chosen
 
 

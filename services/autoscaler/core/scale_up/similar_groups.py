@@ -123,8 +123,8 @@ def balanced(groups: Iterable[NodeGroup], count: int) -> list[GroupChange]:
         if group.target != group.max_size
     ]
     changes.sort(key=lambda change: change.from_size)
-    left = min(count, sum(max(change.group.max_size - change.from_size, 0) for change in changes))
-    _distribute(changes, left)
+    number = min(count, sum(max(change.group.max_size - change.from_size, 0) for change in changes))
+    _distribute(changes, number)
     return [change for change in changes if change.to_size != change.from_size]
 
 

@@ -35,8 +35,8 @@ def _frees(pod: PendingPod, old: AnyPod, new: AnyPod) -> bool:
     before, after = _in_force(old), _in_force(new)
     return any(
         before.get(name, 0) > after.get(name, 0)
-        for name, wanted in pod_requests(spec_of(pod)).items()
-        if wanted
+        for name, amount in pod_requests(spec_of(pod)).items()
+        if amount
     )
 
 

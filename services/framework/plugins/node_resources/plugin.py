@@ -159,20 +159,20 @@ class WantedResources:
 
 
 def fit_code(
-    wanted: Sequence[tuple[int, int]],
+    amounts: Sequence[tuple[int, int]],
     allocatable: Sequence[int],
     requested: Sequence[int],
     pod_count: int,
     pods_max: int,
 ) -> int:
-    """Return the fit code of one node for a pod that requests `wanted` (column, amount).
+    """Return the fit code of one node for a pod that requests `amounts` (column, amount).
 
     For one node, calling the kernel would cost more than it computes.
     Source: kubernetes v1.34 plugins/noderesources/fit.go, fitsRequest.
     """
     code = kernels.TOO_MANY_PODS if pod_count + 1 > pods_max else 0
     bit = 2
-    for column, amount in wanted:
+    for column, amount in amounts:
         capacity = allocatable[column]
         if amount > capacity - requested[column]:
             code |= bit

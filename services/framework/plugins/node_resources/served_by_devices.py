@@ -85,12 +85,12 @@ class NodeResourcesFitWithDevices(NodeResourcesFit):
         return (load.taken, served) if served else load.taken
 
     def pre_filter(self, pod: Pod, snapshot: Snapshot) -> PreFiltered[WantedResources]:
-        wanted = super().pre_filter(pod, snapshot).data
-        served = _served(wanted.names, snapshot.catalog.devices, self._matches)
-        places = frozenset(wanted.names.index(name) for name in served)
+        requests = super().pre_filter(pod, snapshot).data
+        served = _served(requests.names, snapshot.catalog.devices, self._matches)
+        places = frozenset(requests.names.index(name) for name in served)
         return PreFiltered(
             data=ServedResources(
-                wanted.names, wanted.pairs, wanted.columns, wanted.amounts, served=places
+                requests.names, requests.pairs, requests.columns, requests.amounts, served=places
             )
         )
 

@@ -60,12 +60,12 @@ class PodAttachments:
 
         The catalog is the one that the pod's key was made of. Raises UnusableError.
         """
-        wanted = self._wanted.get(like)
-        if wanted is None:
+        volumes = self._wanted.get(like)
+        if volumes is None:
             csi_node = catalog.csi_nodes.get(node_name)
-            wanted = frozenset(attachable(self.pod, csi_node, catalog, is_new=True))
-            self._wanted[like] = wanted
-        return wanted
+            volumes = frozenset(attachable(self.pod, csi_node, catalog, is_new=True))
+            self._wanted[like] = volumes
+        return volumes
 
     def code(self, error: UnusableError) -> int:
         """Return the code of a problem."""
@@ -147,15 +147,15 @@ def _may_count(volume: object) -> bool:
 
 def _code(data: PodAttachments, node_name: str, there: _There, catalog: Catalog) -> int:
     try:
-        wanted = data.wanted(there.like, node_name, catalog)
+        volumes = data.wanted(there.like, node_name, catalog)
     except UnusableError as error:
         return data.code(error)
-    if not wanted or not there.limits:
+    if not volumes or not there.limits:
         return 0
     if isinstance(there.held, UnusableError):
         return data.code(there.held)
     more: dict[str, int] = {}
-    for volume in wanted:
+    for volume in volumes:
         if volume not in there.held:
             more[volume.driver] = more.get(volume.driver, 0) + 1
     limits, used = there.limits, there.used
