@@ -105,18 +105,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
         print("\n".join(row.name for row in rows if not _missing(row)))
         return
     choice = Choice(quick=options.quick, in_process=options.in_process, spans=options.spans)
-    found: dict[str, list[Item]] = {}
+    items_by_row: dict[str, list[Item]] = {}
     print(_line(*_HEADS))
     for row in rows:
         if missing := _missing(row):
             print(f"{row.name:<36} left out: there is no {missing}", flush=True)
             continue
-        found[row.name] = items(row, runs_of(row, choice, options.repeat))
-        print(_first_line(row, found[row.name]), flush=True)
-    _show_cpu(found)
-    _show_sources([row for row in rows if row.name in found])
+        items_by_row[row.name] = items(row, runs_of(row, choice, options.repeat))
+        print(_first_line(row, items_by_row[row.name]), flush=True)
+    _show_cpu(items_by_row)
+    _show_sources([row for row in rows if row.name in items_by_row])
     options.json.parent.mkdir(parents=True, exist_ok=True)
-    data = [item.as_mapping(name) for name, measured in found.items() for item in measured]
+    data = [item.as_mapping(name) for name, measured in items_by_row.items() for item in measured]
     options.json.write_text(json.dumps({"version": "v1", "dataItems": data}, indent=1) + "\n")
     print(f"\nwritten to {options.json}")
 
@@ -302,7 +302,7 @@ def items(row: Row, runs: Sequence[Measured]) -> list[Item]:
     def item(metric: str, unit: str, value: Callable[[Measured], float], of: str = "") -> Item:
         return Item(metric=metric, unit=unit, values=[value(run) for run in runs], of=of)
 
-    found = [
+    figures = [
         item("SchedulingThroughput", row.unit, lambda run: run.counted / run.phase_s),
         item("WallTime", "s", lambda run: run.wall_s),
         item("PhaseTime", "s", lambda run: run.phase_s),
@@ -316,14 +316,14 @@ def items(row: Row, runs: Sequence[Measured]) -> list[Item]:
         item("PeakMemory", "MiB", lambda run: sum(run.peak_bytes.values()) / MIB),
     ]
     for why in dict.fromkeys(why for run in runs for why in run.windows):
-        found.append(item("Windows", "windows", partial(_windows, why=why), why))
+        figures.append(item("Windows", "windows", partial(_windows, why=why), why))
     if len(runs[0].cpu_s) > 1:
         for name in runs[0].cpu_s:
-            found += [
+            figures += [
                 item("CPUPerPod", "us", partial(_cpu_us, name=name), name),
                 item("PeakMemory", "MiB", partial(_peak_mib, name=name), name),
             ]
-    return found
+    return figures
 
 
 def _cpu_us(run: Measured, *, name: str) -> float:
@@ -351,28 +351,28 @@ def _medians(measured: Sequence[Item]) -> dict[tuple[str, str], float]:
 
 
 def _first_line(row: Row, measured: Sequence[Item]) -> str:
-    found = _medians(measured)
-    rate = found["SchedulingThroughput", ""]
+    medians = _medians(measured)
+    rate = medians["SchedulingThroughput", ""]
     return _line(
         row.name,
         "" if row.unit == RUNS else f"{rate:,.0f} {row.unit}",
         row.upstream.figure if row.upstream else "",
-        f"{found['WallTime', '']:,.2f} s",
-        f"{found['PodsPerMessage', '']:,.1f}",
-        f"{found['QueueExchangesPerPod', '']:,.3f}",
-        f"{found['PeakMemory', '']:,.0f} MiB",
+        f"{medians['WallTime', '']:,.2f} s",
+        f"{medians['PodsPerMessage', '']:,.1f}",
+        f"{medians['QueueExchangesPerPod', '']:,.3f}",
+        f"{medians['PeakMemory', '']:,.0f} MiB",
     )
 
 
-def _show_cpu(found: Mapping[str, Sequence[Item]]) -> None:
+def _show_cpu(items_by_row: Mapping[str, Sequence[Item]]) -> None:
     print("\nCPU a pod, us")
     print("".join(f"{head:>12}" for head in ("ALL", *map(str.upper, PROCESSES))).rjust(96))
-    for name, measured in found.items():
+    for name, measured in items_by_row.items():
         medians = _medians(measured)
         figures = [medians.get(("CPUPerPod", process)) for process in ("", *PROCESSES)]
         shown = ("" if figure is None else f"{figure:,.0f}" for figure in figures)
         print(f"{name:<36}" + "".join(f"{figure:>12}" for figure in shown))
-    with_spans, without = (found.get(name) for name in SPANS_ROWS)
+    with_spans, without = (items_by_row.get(name) for name in SPANS_ROWS)
     if with_spans and without:
         ratio = _medians(with_spans)["WallTime", ""] / _medians(without)["WallTime", ""]
         print(f"\nAll spans took {ratio:.2f} times the time of none ({SPANS_ROWS[0]}).")

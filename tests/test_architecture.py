@@ -86,7 +86,7 @@ class Room(NamedTuple):
 
 def tables() -> Mapping[str, list[Room]]:
     """Return ARCHITECTURE.md's tables of rooms, by the folder that each is about."""
-    found: dict[str, list[Room]] = {}
+    rooms_by_folder: dict[str, list[Room]] = {}
     text = (ROOT / "ARCHITECTURE.md").read_text(encoding="utf-8")
     for section in re.split(r"^### ", text, flags=re.MULTILINE)[1:]:
         folder = re.match(r"`([\w/.]+)`", section)
@@ -97,8 +97,8 @@ def tables() -> Mapping[str, list[Room]]:
             everything = imports == "all above"
             allowed = [room.name for room in rooms] if everything else imports.split()
             rooms.append(Room(name, frozenset(allowed)))
-        found[folder[1]] = rooms
-    return found
+        rooms_by_folder[folder[1]] = rooms
+    return rooms_by_folder
 
 
 TABLES = tables()
@@ -114,25 +114,25 @@ def room_of(module: str, folder: str, rooms: Iterable[str]) -> str | None:
 def arrows(folder: str, rooms: list[Room]) -> Mapping[tuple[str, str], list[str]]:
     """Return who imports whom among a folder's rooms, with the modules that do."""
     names = [room.name for room in rooms]
-    found: dict[tuple[str, str], list[str]] = {}
+    modules_by_arrow: dict[tuple[str, str], list[str]] = {}
     for module, path in MODULES.items():
         room = room_of(module, folder, names)
         for name in imports(path) if room is not None else ():
             other = room_of(module_of(name) or "", folder, names)
             if room is not None and other is not None and other != room:
-                found.setdefault((room, other), []).append(f"{module} imports {name}")
-    return found
+                modules_by_arrow.setdefault((room, other), []).append(f"{module} imports {name}")
+    return modules_by_arrow
 
 
 @pytest.mark.parametrize("folder", TABLES)
 def test_rooms_import_what_the_table_says(folder: str) -> None:
     """An import that the table does not allow fails, and so does an arrow that nobody uses."""
     rooms = TABLES[folder]
-    found = arrows(folder, rooms)
+    modules_by_arrow = arrows(folder, rooms)
     drawn = {(room.name, other) for room in rooms for other in room.imports}
-    assert {arrow: places for arrow, places in found.items() if arrow not in drawn} == {}
+    assert {arrow: places for arrow, places in modules_by_arrow.items() if arrow not in drawn} == {}
     everything = max(rooms, key=lambda room: len(room.imports)).name
-    assert {arrow for arrow in drawn - found.keys() if arrow[0] != everything} == set()
+    assert {arrow for arrow in drawn - modules_by_arrow.keys() if arrow[0] != everything} == set()
 
 
 @pytest.mark.parametrize("folder", TABLES)
@@ -142,8 +142,8 @@ def test_a_table_is_whole_and_goes_one_way(folder: str) -> None:
     prefix = "" if folder == "." else f"{folder}/"
     below = [module for module, path in MODULES.items() if named(path).startswith(prefix)]
     homes = {module: room_of(module, folder, [room.name for room in rooms]) for module in below}
-    left = {m for m, room in homes.items() if room is None and not m.endswith("__init__")}
-    assert left == set()
+    without_room = {m for m, room in homes.items() if room is None and not m.endswith("__init__")}
+    assert without_room == set()
     assert {room.name for room in rooms} == set(filter(None, homes.values()))
     for place, room in enumerate(rooms):
         assert room.imports <= {room.name for room in rooms[:place]}, room.name
@@ -163,7 +163,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 
 def test_a_core_imports_cores_and_nothing_that_touches_the_world() -> None:
     """A core takes values and gives values: no wire, no clock, no chance."""
-    found = [
+    forbidden = [
         f"{named(path)} imports {name}"
         for path in CORES
         for name in imports(path)
@@ -174,26 +174,26 @@ def test_a_core_imports_cores_and_nothing_that_touches_the_world() -> None:
             and not name.startswith(("services.kube", "services.framework", *READERS))
         )
     ]
-    assert found == []
+    assert forbidden == []
 
 
 def test_services_know_each_other_by_their_protos_only() -> None:
     """No service imports another one; the replay imports only the module that runs all three."""
-    found = []
+    crossing = []
     for path in SOURCES:
-        own = named(path).split("/")
+        parts = named(path).split("/")
         if named(path) == "services/in_process.py":
             continue
-        others = {name for name in SERVICES if own[:2] != ["services", name]}
+        others = {name for name in SERVICES if parts[:2] != ["services", name]}
         forbidden = tuple(f"services.{name}." for name in others)
-        if own[0] == "services":
+        if parts[0] == "services":
             forbidden += ("replay.",)
-        found += [
+        crossing += [
             f"{named(path)} imports {name}"
             for name in imports(path)
             if f"{name}.".startswith(forbidden)
         ]
-    assert found == []
+    assert crossing == []
 
 
 def test_a_package_has_a_docstring_and_no_logic() -> None:

@@ -67,12 +67,12 @@ def workload(seed: int, pods: int = 80) -> list[trace_pb2.Record]:
         profile = trace_pb2.UsageProfile(id=1, template_id=1)
         profile.segments.add(memory_bytes=2 << 30)
         records.append(trace_pb2.Record(usage=profile))
-    at_ns, left = 0, list(range(pods))
-    while left:
+    at_ns, numbers = 0, list(range(pods))
+    while numbers:
         at_ns += grain_ns * random.randrange(0, 4)
         record = _rare(random, nodes, pods) if random.random() < rarely else None
         if record is None:
-            record = _pod(random, left.pop(0), grain_ns, crowd)
+            record = _pod(random, numbers.pop(0), grain_ns, crowd)
         record.time_ns = at_ns
         records.append(record)
     for sequence, record in enumerate(records):
@@ -153,11 +153,11 @@ def _rare(random: Random, nodes: Sequence[object], pods: int) -> trace_pb2.Recor
 
 def _check(foreseen: Foreseen, round_: scheduler_pb2.Round) -> None:
     """Hold that a round is the one that was foreseen, to the last field."""
-    was_told = [*foreseen.confirmations, *foreseen.round.events]
-    for told, event in zip(was_told, round_.events, strict=True):
-        if event.patch.node_name and told.patch.HasField("confirms_binding"):
-            told.patch.node_name = event.patch.node_name
-        assert told == event
+    foreseen_events = [*foreseen.confirmations, *foreseen.round.events]
+    for foreseen_event, event in zip(foreseen_events, round_.events, strict=True):
+        if event.patch.node_name and foreseen_event.patch.HasField("confirms_binding"):
+            foreseen_event.patch.node_name = event.patch.node_name
+        assert foreseen_event == event
     assert foreseen.round.time_ns == round_.time_ns
 
 
@@ -206,9 +206,9 @@ def test_windows_change_no_decision(
 def _every_third_node_less(args: Json) -> Json:
     """Refuse a pod a third of the nodes, one third to each pod."""
     turn = zlib.crc32(args["Pod"]["metadata"]["name"].encode()) % 3
-    left = [name for name in args["NodeNames"] if zlib.crc32(name.encode()) % 3 != turn]
-    gone = [name for name in args["NodeNames"] if name not in left]
-    return {"NodeNames": left, "FailedNodes": dict.fromkeys(gone, "not this one")}
+    passed = [name for name in args["NodeNames"] if zlib.crc32(name.encode()) % 3 != turn]
+    gone = [name for name in args["NodeNames"] if name not in passed]
+    return {"NodeNames": passed, "FailedNodes": dict.fromkeys(gone, "not this one")}
 
 
 @settings(max_examples=3)
@@ -219,22 +219,22 @@ def test_with_an_extender_no_transport_batch_or_span_changes_a_decision(
     tmp_path_factory: pytest.TempPathFactory,
     seed: int,
 ) -> None:
-    """No window is told then, for nobody can foresee what somebody else answers."""
+    """No window is sent then, since nobody can foresee the answers of an extender."""
     folder = tmp_path_factory.mktemp("runs")
     with webhook(filter=_every_third_node_less) as hook:
         fields = "filterVerb: filter, nodeCacheCapable: true"
-        told = extender(hook.url, fields)
+        configuration = extender(hook.url, fields)
         records = workload(seed, pods=15)
-        one = run(here, records, folder / "one", batch_size=1, configuration=told)
+        one = run(here, records, folder / "one", batch_size=1, configuration=configuration)
         many = run(
             here,
             records,
             folder / "many",
             batch_size=1000,
             sampling=Sampling(1.0),
-            configuration=told,
+            configuration=configuration,
         )
-        over_grpc = run(services, records, folder / "grpc", configuration=told)
+        over_grpc = run(services, records, folder / "grpc", configuration=configuration)
     assert hook.asked("filter")
     assert _left(one) == _left(many) == _left(over_grpc)
 
@@ -256,8 +256,8 @@ def _left(finished: FinishedReplay) -> tuple[bytes, list[scheduler_pb2.Round]]:
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Return how many rounds each message tells, as they are sent."""
+def rounds_sent(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return the number of rounds in each message, as they are sent."""
     sizes: list[int] = []
     send_round = SchedulerService.send_round
 
@@ -272,7 +272,7 @@ def told(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def test_windows_are_long_where_pods_are_their_own(
-    services: EmbeddedServices, tmp_path: Path, told: list[int]
+    services: EmbeddedServices, tmp_path: Path, rounds_sent: list[int]
 ) -> None:
     """Over gRPC: hundreds of pods in a few messages, their starts and ends among them."""
     records = [trace_pb2.Record(header=trace_pb2.Header(format_version=2))]
@@ -284,12 +284,12 @@ def test_windows_are_long_where_pods_are_their_own(
         record.time_ns = (number + 1) * 100 * MS
         records.append(record)
     run(services, records, tmp_path / "run")
-    assert max(told) > 200
-    assert len(told) < 14
+    assert max(rounds_sent) > 200
+    assert len(rounds_sent) < 14
 
 
 def test_windows_are_short_where_pods_are_refused_again_and_again(
-    here: EmbeddedServices, tmp_path: Path, told: list[int]
+    here: EmbeddedServices, tmp_path: Path, rounds_sent: list[int]
 ) -> None:
     """Each preempts before it is bound; little is foreseen in vain."""
     records = [trace_pb2.Record(header=trace_pb2.Header(format_version=2))]
@@ -301,11 +301,11 @@ def test_windows_are_short_where_pods_are_refused_again_and_again(
         records.append(record)
     finished = run(here, records, tmp_path / "run")
     assert finished.summary.decided.preempted == 40
-    assert sum(told) < len(told) + 60
+    assert sum(rounds_sent) < len(rounds_sent) + 60
 
 
 def test_a_window_ends_before_more_waits_than_a_message_holds(
-    here: EmbeddedServices, tmp_path: Path, told: list[int]
+    here: EmbeddedServices, tmp_path: Path, rounds_sent: list[int]
 ) -> None:
     """Thousands of pods end between two that come: the world tells of that by itself."""
     records = [trace_pb2.Record(header=trace_pb2.Header(format_version=2))]
@@ -318,4 +318,4 @@ def test_a_window_ends_before_more_waits_than_a_message_holds(
         records.append(record)
     finished = run(here, records, tmp_path / "run")
     assert finished.summary.decided.bound == 2103
-    assert max(told) > 1
+    assert max(rounds_sent) > 1

@@ -51,26 +51,26 @@ def split(pairs: list[tuple[int, int]]) -> tuple[NDArray[np.int64], NDArray[np.i
 
 @settings(max_examples=150)
 @given(
-    wanted=requests,
+    amounts=requests,
     allocatable=column(NODES, RESOURCES),
     requested=column(NODES, RESOURCES),
     count=column(NODES),
     most=column(NODES),
 )
 def test_fit_codes_are_those_of_the_twin(
-    wanted: list[tuple[int, int]],
+    amounts: list[tuple[int, int]],
     allocatable: NDArray[np.int64],
     requested: NDArray[np.int64],
     count: NDArray[np.int64],
     most: NDArray[np.int64],
 ) -> None:
     """Shortages, and which of them nothing can cure, agree bit by bit."""
-    wanted = [pair for pair in wanted if pair[1] > 0]
+    amounts = [pair for pair in amounts if pair[1] > 0]
     codes = np.zeros(NODES, dtype=np.int64)
-    kernels.fit(ROWS, *split(wanted), allocatable, requested, count, most, codes)
+    kernels.fit(ROWS, *split(amounts), allocatable, requested, count, most, codes)
     assert codes.tolist() == [
         fit_code(
-            wanted,
+            amounts,
             allocatable[row].tolist(),
             requested[row].tolist(),
             int(count[row]),
@@ -82,34 +82,34 @@ def test_fit_codes_are_those_of_the_twin(
 
 @settings(max_examples=150)
 @given(
-    wanted=requests,
+    amounts=requests,
     weights=st.lists(st.integers(1, 9), min_size=RESOURCES, max_size=RESOURCES),
     allocatable=column(NODES, RESOURCES),
     requested=column(NODES, RESOURCES),
     non_zero=column(NODES, 2),
 )
 def test_resource_scores_are_those_of_the_twins(
-    wanted: list[tuple[int, int]],
+    amounts: list[tuple[int, int]],
     weights: list[int],
     allocatable: NDArray[np.int64],
     requested: NDArray[np.int64],
     non_zero: NDArray[np.int64],
 ) -> None:
     """LeastAllocated and BalancedAllocation agree to the last digit."""
-    columns, asked = split(wanted)
-    shares = np.array(weights[: len(wanted)], dtype=np.int64)
+    columns, asked = split(amounts)
+    shares = np.array(weights[: len(amounts)], dtype=np.int64)
     least, balanced = np.zeros(NODES, dtype=np.int64), np.zeros(NODES, dtype=np.int64)
     usage_kernels.least_allocated(
         ROWS, columns, asked, shares, allocatable, requested, non_zero, least
     )
     kernels.balanced_allocation(ROWS, columns, asked, allocatable, requested, balanced)
     for row in range(NODES):
-        held = [int((non_zero if c < 2 else requested)[row, c]) + n for c, n in wanted]
-        capacity = [int(allocatable[row, c]) for c, _ in wanted]
+        held = [int((non_zero if c < 2 else requested)[row, c]) + n for c, n in amounts]
+        capacity = [int(allocatable[row, c]) for c, _ in amounts]
         assert least[row] == twins.least_allocated(
-            list(zip(capacity, held, weights[: len(wanted)], strict=True))
+            list(zip(capacity, held, weights[: len(amounts)], strict=True))
         )
-        real = [int(requested[row, c]) + n for c, n in wanted]
+        real = [int(requested[row, c]) + n for c, n in amounts]
         assert balanced[row] == twins.balanced_allocation(list(zip(capacity, real, strict=True)))
 
 

@@ -233,12 +233,12 @@ class Rig:
 @contextlib.asynccontextmanager
 async def rig() -> AsyncIterator[Rig]:
     """Start the services, and a proxy before each of them."""
-    found = Rig(proxies={}, pids={})
+    proxied = Rig(proxies={}, pids={})
     async with contextlib.AsyncExitStack() as stack:
         for name in ("queue", "scheduler", "eviction"):
             more: tuple[str, ...] = ()
             if name == "scheduler":
-                more = ("--queue", found.proxies["queue"].address, "--no-warm-up")
+                more = ("--queue", proxied.proxies["queue"].address, "--no-warm-up")
             process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", f"services.{name}", "--listen", "127.0.0.1:0", *more),
                 stdout=asyncio.subprocess.PIPE,
@@ -250,11 +250,11 @@ async def rig() -> AsyncIterator[Rig]:
             stack.callback(process.kill)
             assert process.stdout is not None
             line = (await process.stdout.readline()).decode()
-            found.pids[name] = process.pid
-            found.proxies[name] = proxy = Proxy(int(line.rpartition(":")[2]))
+            proxied.pids[name] = process.pid
+            proxied.proxies[name] = proxy = Proxy(int(line.rpartition(":")[2]))
             stack.callback((await proxy.start()).close)
             stack.callback(proxy.cut)
-        yield found
+        yield proxied
 
 
 @dataclass(slots=True, kw_only=True)

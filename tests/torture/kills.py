@@ -195,46 +195,46 @@ def disturbed(
     """
     chance = random.Random(seed)  # noqa: S311 - a test's choices
     run = folder / f"disturbed-{seed}"
-    found = Disturbed(at_addresses=elsewhere is not None)
+    outcome = Disturbed(at_addresses=elsewhere is not None)
     errors = folder / f"errors-{seed}.txt"
     every = chance.choice(("50ms", "100ms", "1s"))
     options = ["--run", str(run), report, "-q", "--checkpoint-every", every]
     begin = ["replay", *arguments, *options]
     with errors.open("w", encoding="utf-8") as log:
         running = _Running(run, log, _start(begin, log), elsewhere)
-        left = kills or chance.choice((1, 1, 2, 3))
+        kills_left = kills or chance.choice((1, 1, 2, 3))
         within_s = max(within_s, 1.0)
-        while left and not running.ended:
+        while kills_left and not running.ended:
             moment = _await_moment(running, chance, within_s)
             if running.ended:
                 break
             how = _kill(running, chance)
             if how:
-                left -= 1
-                found.kills.append(f"{how} {moment}")
+                kills_left -= 1
+                outcome.kills.append(f"{how} {moment}")
                 if how in {"replay", "everything", "interrupted"}:
                     within_s = max(0.5, within_s / 2)
                     code = _ended(running)
                     if how == "interrupted" and code not in _INTERRUPTED:
-                        found.problems.append(f"SIGTERM ended it with code {code}")
+                        outcome.problems.append(f"SIGTERM ended it with code {code}")
                     running.process = _resumed(running, begin, log)
-        found.code = _ended(running)
-        if elsewhere is not None and found.code == SERVICE and not _has_begun(run):
+        outcome.code = _ended(running)
+        if elsewhere is not None and outcome.code == SERVICE and not _has_begun(run):
             # It has not begun, since its services were killed before: a new replay does not wait.
             running.process = _resumed(running, begin, log)
-            found.code = _ended(running)
-    found.errors = errors.read_text(encoding="utf-8")
-    found.problems += [f"it wrote {text!r}" for text in _UNWANTED if text in found.errors]
-    if not found.code:
+            outcome.code = _ended(running)
+    outcome.errors = errors.read_text(encoding="utf-8")
+    outcome.problems += [f"it wrote {text!r}" for text in _UNWANTED if text in outcome.errors]
+    if not outcome.code:
         try:
-            found.problems += differences(run, base)
+            outcome.problems += differences(run, base)
         except ReplayError as error:
-            found.problems.append(f"the run cannot be read: {error}")
+            outcome.problems.append(f"the run cannot be read: {error}")
     deadline = time.monotonic() + _LEFT_S
     while running.left() and time.monotonic() < deadline:
         time.sleep(0.1)
-    found.problems += [f"process {pid} is left" for pid in running.left()]
-    return found
+    outcome.problems += [f"process {pid} is left" for pid in running.left()]
+    return outcome
 
 
 def _await_moment(running: _Running, chance: random.Random, within_s: float) -> str:
@@ -388,7 +388,7 @@ def _attempts(count: int, seed: int, kind: str) -> Iterator[tuple[int, Disturbed
                 yield number, Disturbed(code=error.returncode, problems=[problem]), folder
                 continue
             within_s = time.monotonic() - began
-            found = disturbed(
+            outcome = disturbed(
                 arguments,
                 base,
                 folder,
@@ -397,7 +397,7 @@ def _attempts(count: int, seed: int, kind: str) -> Iterator[tuple[int, Disturbed
                 report=report,
                 elsewhere=elsewhere,
             )
-        yield number, found, folder
+        yield number, outcome, folder
 
 
 @click.command()
@@ -408,18 +408,18 @@ def main(count: int, seed: int, kind: str) -> None:
     """Disturb replays of every kind and compare all that they leave."""
     kills, missed, failures = Counter[str](), 0, 0
     began = time.monotonic()
-    for number, found, folder in _attempts(count, seed, kind):
-        kills.update(kill.split()[0] for kill in found.kills)
-        missed += not found.kills
-        shown = ", ".join(found.kills) or "ended before"
-        where = " at addresses" if found.at_addresses else ""
-        click.echo(f"{number}{where}: {shown}: {'same' if found.is_good else 'FAILED'}")
-        if found.is_good:
+    for number, outcome, folder in _attempts(count, seed, kind):
+        kills.update(kill.split()[0] for kill in outcome.kills)
+        missed += not outcome.kills
+        shown = ", ".join(outcome.kills) or "ended before"
+        where = " at addresses" if outcome.at_addresses else ""
+        click.echo(f"{number}{where}: {shown}: {'same' if outcome.is_good else 'FAILED'}")
+        if outcome.is_good:
             shutil.rmtree(folder)
             continue
         failures += 1
-        click.echo(f"exit code {found.code}\n{found.errors[-2000:]}")
-        click.echo("\n".join(found.problems))
+        click.echo(f"exit code {outcome.code}\n{outcome.errors[-2000:]}")
+        click.echo("\n".join(outcome.problems))
         click.echo(f"repeat it: python -m tests.torture.kills --count 1 --seed {number} ({folder})")
     took = time.monotonic() - began
     by_kind = ", ".join(f"{name} {times}" for name, times in sorted(kills.items()))

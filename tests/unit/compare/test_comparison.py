@@ -57,10 +57,10 @@ def best(*nodes: str) -> scheduler_pb2.Evaluation:
     return scheduler_pb2.Evaluation(host=nodes[0], best_nodes=nodes, feasible_nodes=len(nodes) + 1)
 
 
-def findings(found: Recording, answer: Answer, changed: Answer | None = None) -> list[Finding]:
+def findings(recorded: Recording, answer: Answer, changed: Answer | None = None) -> list[Finding]:
     """Compare with judges that answer so."""
     other = FakeJudge(changed) if changed else None
-    return list(Comparison(found, FakeJudge(answer), other).findings())
+    return list(Comparison(recorded, FakeJudge(answer), other).findings())
 
 
 def two_bound(folder: Path) -> Recording:
@@ -78,7 +78,7 @@ def two_bound(folder: Path) -> Recording:
 
 def test_decisions_in_a_gap_and_after_a_missing_end_are_not_judged(tmp_path: Path) -> None:
     """Because the state before them is unknown, whatever the evaluation is."""
-    found = recording(
+    recorded = recording(
         tmp_path,
         node("n", 1),
         claim(0, "Node", 2, until=0, is_list=True),
@@ -89,7 +89,7 @@ def test_decisions_in_a_gap_and_after_a_missing_end_are_not_judged(tmp_path: Pat
         gap(6, "Pod", 8, since=3, ended=True),
         line(5, "MODIFIED", pod("c", 9, node="n")),
     )
-    compared = findings(found, lambda _name, _bound: best("n"))
+    compared = findings(recorded, lambda _name, _bound: best("n"))
     assert [decision.outcome for decision in compared] == [
         FindingOutcome.NOT_JUDGED,
         FindingOutcome.AGREES,
@@ -105,9 +105,9 @@ def test_decisions_in_a_gap_and_after_a_missing_end_are_not_judged(tmp_path: Pat
 def test_the_recorded_outcome_counts_and_not_the_judges(tmp_path: Path) -> None:
     """`b` is compared with `a` on its recorded node, although the evaluation of `a` differs."""
     judge = FakeJudge(lambda _name, _bound: best("m"))
-    found = list(Comparison(two_bound(tmp_path), judge).findings())
+    compared = list(Comparison(two_bound(tmp_path), judge).findings())
     assert judge.seen == [("a", frozenset()), ("b", frozenset({"uid-a"}))]
-    assert [decision.outcome for decision in found] == [
+    assert [decision.outcome for decision in compared] == [
         FindingOutcome.DIFFERS,
         FindingOutcome.AGREES,
     ]
@@ -125,13 +125,13 @@ def test_pods_decided_earlier_count_as_bound_before_it_is_written(tmp_path: Path
         log=[{"pod": "default/b", "node": "n"}, {"pod": "default/a", "node": "n"}],
     )
     judge = FakeJudge(lambda name, bound: best("n" if name == "b" or "uid-b" in bound else "m"))
-    found = list(Comparison(ordered, judge).findings())
+    compared = list(Comparison(ordered, judge).findings())
     assert judge.seen == [("b", frozenset()), ("a", frozenset({"uid-b"}))]
-    assert [decision.outcome for decision in found] == [
+    assert [decision.outcome for decision in compared] == [
         FindingOutcome.AGREES,
         FindingOutcome.AGREES,
     ]
-    assert [decision.explanation and decision.explanation.reason for decision in found] == [
+    assert [decision.explanation and decision.explanation.reason for decision in compared] == [
         None,
         DifferenceReason.ORDER,
     ]
@@ -139,31 +139,31 @@ def test_pods_decided_earlier_count_as_bound_before_it_is_written(tmp_path: Path
 
 def test_exact_ties_agree(tmp_path: Path) -> None:
     """The recorded node is one of the best."""
-    found = findings(two_bound(tmp_path), lambda _name, _bound: best("m", "n"))
-    assert {decision.verdict.match for decision in found} == {Match.TIED}
+    compared = findings(two_bound(tmp_path), lambda _name, _bound: best("m", "n"))
+    assert {decision.verdict.match for decision in compared} == {Match.TIED}
 
 
 def test_what_the_recorded_versions_rules_alone_decide_is_explained(tmp_path: Path) -> None:
     """By the judge that has them."""
-    found = findings(
+    compared = findings(
         two_bound(tmp_path),
         lambda _name, _bound: best("x"),
         lambda name, _bound: best("n" if name == "a" else "m"),
     )
-    assert {decision.outcome for decision in found} == {FindingOutcome.EXPLAINED}
-    assert {decision.explanation.reason for decision in found if decision.explanation} == {
+    assert {decision.outcome for decision in compared} == {FindingOutcome.EXPLAINED}
+    assert {decision.explanation.reason for decision in compared if decision.explanation} == {
         DifferenceReason.CHANGE
     }
 
 
 def test_another_order_of_concurrent_bindings_explains_a_difference(tmp_path: Path) -> None:
     """`b` agrees where `a`, bound just before it, had not been decided."""
-    found = findings(
+    compared = findings(
         two_bound(tmp_path), lambda name, bound: best("n" if name == "a" or bound else "m")
     )
-    explained = found[1].explanation
+    explained = compared[1].explanation
     assert explained is not None
-    assert (explained.reason, found[1].outcome) == (
+    assert (explained.reason, compared[1].outcome) == (
         DifferenceReason.ORDER,
         FindingOutcome.EXPLAINED,
     )
@@ -179,10 +179,10 @@ def test_a_change_that_was_not_seen_yet_explains(tmp_path: Path) -> None:
         line(4, "DELETED", pod("old", 4, node="n")),
         line(4, "MODIFIED", pod("b", 5, node="m")),
     )
-    found = findings(recorded, lambda _name, bound: best("m" if "uid-old" in bound else "n"))
-    explained = found[-1].explanation
+    compared = findings(recorded, lambda _name, bound: best("m" if "uid-old" in bound else "n"))
+    explained = compared[-1].explanation
     assert explained is not None
-    assert (explained.reason, found[-1].outcome) == (
+    assert (explained.reason, compared[-1].outcome) == (
         DifferenceReason.LATE,
         FindingOutcome.EXPLAINED,
     )
@@ -298,10 +298,10 @@ def test_a_pod_that_began_to_end_unseen_on_the_node_explains_other_victims_there
             return preempting("more" if cluster.terminating else "low")
 
     judge = ByEnds(lambda _name, _bound: preempting("more"))
-    found = list(Comparison(recorded, judge).findings())[-1]
-    assert found.outcome is outcome
-    if found.explanation is not None:
-        assert "the deletion request of Pod default/old" in found.explanation.text
+    compared = list(Comparison(recorded, judge).findings())[-1]
+    assert compared.outcome is outcome
+    if compared.explanation is not None:
+        assert "the deletion request of Pod default/old" in compared.explanation.text
 
 
 def preempting(*names: str) -> scheduler_pb2.Evaluation:

@@ -17,7 +17,7 @@ HELPLESS = f"{FIT} preemption: 0/1 nodes are available: 1 Preemption is not help
 
 def test_a_binding_a_refusal_and_a_preemption_are_decisions(tmp_path: Path) -> None:
     """Each follows from the change that wrote it."""
-    found = recording(
+    recorded = recording(
         tmp_path,
         node("n", 1),
         line(3, "ADDED", pod("a", 2)),
@@ -26,8 +26,10 @@ def test_a_binding_a_refusal_and_a_preemption_are_decisions(tmp_path: Path) -> N
         line(6, "MODIFIED", pod("b", 5, refused=HELPLESS)),
         line(7, "MODIFIED", pod("b", 6, refused=FIT, status={"nominatedNodeName": "n"})),
     )
-    told = [(entry.kind, entry.pod.name, entry.node, entry.position) for entry in found.decisions]
-    assert told == [
+    decisions = [
+        (entry.kind, entry.pod.name, entry.node, entry.position) for entry in recorded.decisions
+    ]
+    assert decisions == [
         (DecisionKind.BIND, "a", "n", 2),
         (DecisionKind.FAILURE, "b", "", 4),
         (DecisionKind.PREEMPTION, "b", "n", 5),
@@ -57,14 +59,14 @@ def test_an_attempt_that_says_nothing_of_preemption_and_stays_nominated_preempte
 ) -> None:
     """Its nomination does not change; only the message shows it."""
     nominated = {"nominatedNodeName": "n"}
-    found = recording(
+    recorded = recording(
         tmp_path,
         node("n", 1),
         line(3, "ADDED", pod("b", 2)),
         line(4, "MODIFIED", pod("b", 3, refused=FIT, status=nominated)),
         line(5, "MODIFIED", pod("b", 4, refused=FIT.replace("cpu", "memory"), status=nominated)),
     )
-    assert [entry.kind for entry in found.decisions] == [
+    assert [entry.kind for entry in recorded.decisions] == [
         DecisionKind.PREEMPTION,
         DecisionKind.PREEMPTION,
     ]
@@ -73,7 +75,7 @@ def test_an_attempt_that_says_nothing_of_preemption_and_stays_nominated_preempte
 @pytest.mark.parametrize("told", [True, False])
 def test_a_decision_precedes_the_first_change_of_its_victims(tmp_path: Path, told: bool) -> None:
     """Whether an Event names the preemptor, or the node alone does."""
-    found = recording(
+    recorded = recording(
         tmp_path,
         node("n", 1),
         line(3, "ADDED", pod("low", 2)),
@@ -83,7 +85,7 @@ def test_a_decision_precedes_the_first_change_of_its_victims(tmp_path: Path, tol
         line(5, "MODIFIED", pod("high", 6, refused=FIT, status={"nominatedNodeName": "n"})),
         events=[preempted_event("low", "high", "n")] if told else (),
     )
-    last = found.decisions[-1]
+    last = recorded.decisions[-1]
     assert (last.position, last.written, last.victims) == (4, 5, ("default/low",))
 
 
@@ -149,5 +151,5 @@ def test_a_resize_in_place_matters_by_spec_and_by_status(tmp_path: Path) -> None
         )
         for place, (cpu, status) in enumerate(statuses)
     ]
-    found = recording(tmp_path, node("n", 1), *lines)
-    assert [event.matters for event in found.events[1:]] == [True, False, True, True, True, True]
+    recorded = recording(tmp_path, node("n", 1), *lines)
+    assert [event.matters for event in recorded.events[1:]] == [True, False, True, True, True, True]

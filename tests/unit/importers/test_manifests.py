@@ -118,13 +118,13 @@ _STANDS = ', uid: u, creationTimestamp: "2026-01-01T00:00:00Z"'
 
 
 def _deployments(records: list[Record]) -> list[tuple[str, str, int]]:
-    found: list[tuple[str, str, int]] = []
+    versions: list[tuple[str, str, int]] = []
     for record in records:
         kind = record.WhichOneof("record") or ""
         if kind in {"create", "update"}:
             made = getattr(record, kind).deployment
-            found.append((kind, made.metadata.uid, made.spec.replicas))
-    return found
+            versions.append((kind, made.metadata.uid, made.spec.replicas))
+    return versions
 
 
 def test_a_manifest_of_what_exists_is_an_update(tmp_path: Path) -> None:
@@ -312,8 +312,8 @@ def test_classes_stand_first_and_pending_pods_last_by_creation(tmp_path: Path) -
     items = living_cluster()
     waiting = named(items, "Pod", "too-big")
     for name, created in (("c", None), ("b", None), ("late", ago(minutes=1)), ("a", ago(days=3))):
-        own = {**waiting["metadata"], "name": name, "uid": name, "creationTimestamp": created}
-        items.insert(0, {**waiting, "metadata": own})
+        owner = {**waiting["metadata"], "name": name, "uid": name, "creationTimestamp": created}
+        items.insert(0, {**waiting, "metadata": owner})
     records = _list(tmp_path, items)
     created_kinds = [kind for kind in kinds(records) if kind.startswith(("create", "pod"))]
     assert created_kinds[:4] == ["create priority_class"] * 3 + ["pod_create"]
@@ -354,14 +354,14 @@ def test_a_missing_replica_set_is_inferred_from_its_deployment_and_its_pods(tmp_
         for replica_set in _replica_sets(_list(tmp_path, items))
     }
     less = _list(tmp_path, [item for item in items if item["kind"] != "ReplicaSet"])
-    found = _replica_sets(less)
-    assert [replica_set.metadata.uid for replica_set in found] == list(whole)
-    for replica_set in found:
+    inferred = _replica_sets(less)
+    assert [replica_set.metadata.uid for replica_set in inferred] == list(whole)
+    for replica_set in inferred:
         listed = whole[replica_set.metadata.uid]
         assert replica_set.spec == listed.spec
         assert replica_set.metadata.name == listed.metadata.name
-        assert [own.uid for own in replica_set.metadata.owner_references] == [
-            own.uid for own in listed.metadata.owner_references
+        assert [owner.uid for owner in replica_set.metadata.owner_references] == [
+            owner.uid for owner in listed.metadata.owner_references
         ]
     assert Counter(issue.kind for issue in issues(less))["inferred"] == 1
     assert next(issue.count for issue in issues(less) if issue.kind == "inferred") == 3

@@ -77,12 +77,12 @@ def test_kubelets_report_what_pods_use_and_what_a_node_uses_beside_them(tmp_path
     """The node's own is the whole less its pods, of every amount."""
     with ApiServerDouble(scripts(), answers={SUMMARY: summary()}) as server:
         records = trace(server, tmp_path / "f", usage="auto", samples=2)
-    own, pod = profiles(records)
-    assert own.node_name == "n"
-    assert own.segments[0].memory_bytes == 2 * GI
-    assert own.segments[0].storage_bytes == 8 * GI
-    assert own.segments[0].cpu_milli == 1500 - 501
-    assert not own.segments[0].HasField("processes")
+    node_profile, pod = profiles(records)
+    assert node_profile.node_name == "n"
+    assert node_profile.segments[0].memory_bytes == 2 * GI
+    assert node_profile.segments[0].storage_bytes == 8 * GI
+    assert node_profile.segments[0].cpu_milli == 1500 - 501
+    assert not node_profile.segments[0].HasField("processes")
     segment = pod.segments[0]
     assert (segment.cpu_milli, segment.memory_bytes, segment.storage_bytes) == (501, GI, 2 * GI)
     assert (segment.inodes, segment.processes) == (7, 3)
@@ -96,8 +96,8 @@ def test_usage_comes_before_its_pod_and_numbers_rise(tmp_path: Path) -> None:
     """A trace's records are ordered, and a pod's profile precedes the pod."""
     with ApiServerDouble(scripts(), answers={SUMMARY: summary()}) as server:
         records = trace(server, tmp_path / "f", usage="kubelet", samples=1)
-    found = [record.WhichOneof("record") for record in records]
-    assert found[:5] == ["header", "usage", "create", "usage", "pod_create"]
+    kinds = [record.WhichOneof("record") for record in records]
+    assert kinds[:5] == ["header", "usage", "create", "usage", "pod_create"]
     assert [record.sequence for record in records] == list(range(1, len(records) + 1))
 
 
@@ -123,10 +123,10 @@ def test_metrics_are_taken_where_kubelets_may_not_be_asked(tmp_path: Path) -> No
     with ApiServerDouble(scripts(), answers=answers) as server:
         outcome = recorded(server, tmp_path / "f", usage="auto", samples=1)
         assert outcome.usage == "metrics.k8s.io"
-    own, pod = profiles(list(trace_of(outcome.folder)))
+    node_profile, pod = profiles(list(trace_of(outcome.folder)))
     assert pod.segments[0].memory_bytes == 200 * MI
     assert pod.segments[0].cpu_milli == 101
-    assert own.segments[0].memory_bytes == 400 * MI
+    assert node_profile.segments[0].memory_bytes == 400 * MI
     assert by_container(pod) == [{"a": 100, "b": 100}]
 
 
@@ -140,13 +140,13 @@ def by_container(profile: UsageProfile) -> list[dict[str, int]]:
 
 def test_kubelets_report_containers(tmp_path: Path) -> None:
     """In addition to the pod's cgroup, which uses more than its containers."""
-    told = summary()
-    told["pods"][0]["containers"] = [
+    kubelet_summary = summary()
+    kubelet_summary["pods"][0]["containers"] = [
         {"name": "web", "memory": {"workingSetBytes": 600 * MI}},
         {"name": "mesh", "memory": {"workingSetBytes": 400 * MI}},
         {"name": "unknown", "memory": {}},
     ]
-    with ApiServerDouble(scripts(), answers={SUMMARY: told}) as server:
+    with ApiServerDouble(scripts(), answers={SUMMARY: kubelet_summary}) as server:
         records = trace(server, tmp_path / "f", usage="auto", samples=1)
     _, pod = profiles(records)
     assert pod.segments[0].memory_bytes == GI
@@ -186,8 +186,8 @@ def test_prometheus_returns_what_cadvisor_measured(tmp_path: Path) -> None:
             "container_cpu_usage_seconds_total{container": [series(pod, "NaN")],
         }
         records = trace(server, tmp_path / "f", usage=f"prometheus={server.url}", samples=1)
-    own, used = profiles(records)
-    assert (own.segments[0].memory_bytes, used.segments[0].memory_bytes) == (2 * GI, GI)
+    node_profile, used = profiles(records)
+    assert (node_profile.segments[0].memory_bytes, used.segments[0].memory_bytes) == (2 * GI, GI)
     assert by_container(used) == [{"web": 1000, "mesh": 24}]
     assert not used.segments[0].HasField("cpu_milli")
 
@@ -244,8 +244,8 @@ def test_redacted_usage_has_no_names_and_still_finds_its_pod(tmp_path: Path) -> 
     with ApiServerDouble(scripts(), answers={SUMMARY: summary()}) as server:
         options = fast(redactor=Redactor(b"k"))
         records = trace(server, tmp_path / "f", usage="kubelet", samples=1, options=options)
-    own, pod = profiles(records)
-    assert own.node_name == Redactor(b"k").text("n")
+    node_profile, pod = profiles(records)
+    assert node_profile.node_name == Redactor(b"k").text("n")
     assert pod.segments[0].memory_bytes == GI
     assert "uid-p" not in str(records)
 

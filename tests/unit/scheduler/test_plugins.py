@@ -35,8 +35,8 @@ def refusal(pod: Pod, node: Node, *assigned: Pod) -> tuple[str, Code, tuple[str,
 
 def score(plugin: str, pod: Pod, *nodes: Node, assigned: tuple[Pod, ...] = ()) -> list[int]:
     """Return a plugin's normalised scores of the nodes."""
-    found = verdicts(pod, *nodes, assigned=assigned).scores[plugin]
-    return [found[node.name].normalized for node in nodes]
+    scores = verdicts(pod, *nodes, assigned=assigned).scores[plugin]
+    return [scores[node.name].normalized for node in nodes]
 
 
 def test_a_cordoned_node_refuses_pods_that_do_not_tolerate_it() -> None:
@@ -54,9 +54,9 @@ def test_a_cordoned_node_refuses_pods_that_do_not_tolerate_it() -> None:
 
 def test_a_pod_that_names_its_node_fits_no_other() -> None:
     """By spec.nodeName."""
-    found = verdicts(make_pod().node("a").obj(), make_node("a").obj(), make_node("b").obj())
-    assert found.feasible == ("a",)
-    assert found.refusals["b"].reasons == ("node(s) didn't match the requested node name",)
+    evaluated = verdicts(make_pod().node("a").obj(), make_node("a").obj(), make_node("b").obj())
+    assert evaluated.feasible == ("a",)
+    assert evaluated.refusals["b"].reasons == ("node(s) didn't match the requested node name",)
 
 
 def test_the_first_untolerated_taint_is_named() -> None:
@@ -97,10 +97,10 @@ def test_fewer_untolerated_soft_taints_are_better() -> None:
 )
 def test_required_labels_decide(pod: Pod, fits: bool) -> None:
     """Selectors must match; no term, or an empty one, matches nothing."""
-    found = refusal(pod, make_node("n").label("disk", "ssd").obj())
-    assert (found is None) is fits
-    if found is not None:
-        assert found[2] == ("node(s) didn't match Pod's node affinity/selector",)
+    refused = refusal(pod, make_node("n").label("disk", "ssd").obj())
+    assert (refused is None) is fits
+    if refused is not None:
+        assert refused[2] == ("node(s) didn't match Pod's node affinity/selector",)
 
 
 def names(*nodes: str) -> NodeSelectorTerm:
@@ -111,18 +111,18 @@ def names(*nodes: str) -> NodeSelectorTerm:
 def test_a_pod_that_names_nodes_by_field_is_tried_on_those_alone() -> None:
     """The others get PreFilter's words."""
     pod = make_pod().required_terms(names("a"), names("c")).obj()
-    found = verdicts(pod, *(make_node(name).obj() for name in "abc"))
-    assert found.feasible == ("a", "c")
-    assert found.pre_filtered == {"b"}
-    assert found.refusals["b"].reasons == ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
+    evaluated = verdicts(pod, *(make_node(name).obj() for name in "abc"))
+    assert evaluated.feasible == ("a", "c")
+    assert evaluated.pre_filtered == {"b"}
+    assert evaluated.refusals["b"].reasons == ("node(s) didn't satisfy plugin(s) [NodeAffinity]",)
 
 
 def test_terms_that_name_no_node_in_common_conflict() -> None:
     """Within one term the requirements are joined."""
     fields = (requirement("metadata.name", "In", "a"), requirement("metadata.name", "In", "b"))
     pod = make_pod().required_terms(NodeSelectorTerm(match_fields=fields)).obj()
-    found = verdicts(pod, make_node("a").obj())
-    assert found.refusals["a"].reasons == ("pod affinity terms conflict",)
+    evaluated = verdicts(pod, make_node("a").obj())
+    assert evaluated.refusals["a"].reasons == ("pod affinity terms conflict",)
 
 
 def test_preferred_terms_add_their_weights() -> None:
@@ -168,8 +168,12 @@ def test_every_shortage_is_named() -> None:
 
 def test_a_request_beyond_the_whole_node_cannot_be_cured() -> None:
     """No pod's leaving helps."""
-    found = refusal(make_pod().req(cpu="9").obj(), make_node("n").capacity(ROOMY).obj())
-    assert found == ("NodeResourcesFit", Code.UNSCHEDULABLE_AND_UNRESOLVABLE, ("Insufficient cpu",))
+    refused = refusal(make_pod().req(cpu="9").obj(), make_node("n").capacity(ROOMY).obj())
+    assert refused == (
+        "NodeResourcesFit",
+        Code.UNSCHEDULABLE_AND_UNRESOLVABLE,
+        ("Insufficient cpu",),
+    )
 
 
 def test_a_request_of_zero_fits_even_where_the_node_has_none_or_too_little() -> None:
@@ -199,8 +203,8 @@ def test_an_evenly_used_node_is_better() -> None:
 
 def test_a_pod_without_requests_is_not_balanced() -> None:
     """The plugin is skipped, and adds nothing."""
-    found = verdicts(make_pod().container().obj(), make_node("n").capacity(ROOMY).obj())
-    assert "NodeResourcesBalancedAllocation" in found.skipped_scores
+    evaluated = verdicts(make_pod().container().obj(), make_node("n").capacity(ROOMY).obj())
+    assert "NodeResourcesBalancedAllocation" in evaluated.skipped_scores
 
 
 def test_images_count_by_size_and_by_how_many_nodes_have_them() -> None:

@@ -78,12 +78,12 @@ def scheduler_of(
     nodes: int,
     *,
     sampling: int | None,
-    own: int | None = None,
+    percentage: int | None = None,
     by_name: bool = False,
     extenders: tuple[Extender, ...] = (),
 ) -> Scheduler:
     """Return a scheduler of empty nodes, the first one of which is full."""
-    profile = Profile(plugins=DEFAULT_PROFILE.plugins, percentage_of_nodes_to_score=own)
+    profile = Profile(plugins=DEFAULT_PROFILE.plugins, percentage_of_nodes_to_score=percentage)
     rules = RULES["v1.34"]
     scheduler = Scheduler(
         SchedulerOptions(
@@ -118,13 +118,13 @@ def bindings(scheduler: Scheduler, pods: int) -> list[Binding]:
 
 def test_the_next_pod_begins_where_the_last_one_stopped() -> None:
     """100 of 250 nodes are enough; a node that does not fit is looked at and not counted."""
-    found = bindings(scheduler_of(250, sampling=40), 3)
-    assert [(verdict.evaluated, verdict.feasible) for verdict in found] == [
+    bound = bindings(scheduler_of(250, sampling=40), 3)
+    assert [(verdict.evaluated, verdict.feasible) for verdict in bound] == [
         (101, 100),
         (100, 100),
         (101, 100),
     ]
-    places = [int(verdict.node_name[1:]) for verdict in found]
+    places = [int(verdict.node_name[1:]) for verdict in bound]
     assert 1 <= places[0] <= 100
     assert 101 <= places[1] <= 200
     assert places[2] >= 201 or places[2] <= 51
@@ -146,20 +146,20 @@ def test_a_nominated_node_that_pre_filter_leaves_out_counts_as_looked_at() -> No
 
 def test_the_smallest_name_among_the_examined_nodes_wins() -> None:
     """The first 100 that fit, then the next, then from the beginning again."""
-    found = bindings(scheduler_of(250, sampling=40, by_name=True), 3)
-    assert [verdict.node_name for verdict in found] == ["n001", "n101", "n002"]
+    bound = bindings(scheduler_of(250, sampling=40, by_name=True), 3)
+    assert [verdict.node_name for verdict in bound] == ["n001", "n101", "n002"]
 
 
 def test_all_nodes_are_filtered_unless_sampling_is_configured() -> None:
     """Whatever the profile says."""
-    (found,) = bindings(scheduler_of(250, sampling=None, own=40), 1)
-    assert (found.evaluated, found.feasible) == (250, 249)
+    (bound,) = bindings(scheduler_of(250, sampling=None, percentage=40), 1)
+    assert (bound.evaluated, bound.feasible) == (250, 249)
 
 
 def test_a_profiles_own_percentage_counts_first() -> None:
     """Before the configuration's."""
-    (found,) = bindings(scheduler_of(250, sampling=100, own=50), 1)
-    assert found.feasible == 125
+    (bound,) = bindings(scheduler_of(250, sampling=100, percentage=50), 1)
+    assert bound.feasible == 125
 
 
 def test_a_retracted_attempt_starts_at_the_same_node_again() -> None:

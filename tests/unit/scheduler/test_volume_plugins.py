@@ -154,9 +154,9 @@ def test_a_disk_conflicts_with_the_same_disk_unless_both_only_read(
     wanted: object, held: object, conflict: bool
 ) -> None:
     """EBS conflicts even among readers."""
-    found = refusal(pod_with(wanted), pods=[pod_with(held, name="other", node="n")])
+    refused = refusal(pod_with(wanted), pods=[pod_with(held, name="other", node="n")])
     expected = ("VolumeRestrictions", Code.UNSCHEDULABLE, "node(s) had no available disk")
-    assert found == (expected if conflict else None)
+    assert refused == (expected if conflict else None)
 
 
 def test_a_claim_for_one_pod_that_is_used_anywhere_refuses_every_node() -> None:
@@ -344,10 +344,10 @@ WAITING = claim(storage_class_name="local", request_bytes=5, access_modes=("Read
 )
 def test_a_waiting_claim_takes_a_volume_that_is_there(volume: PersistentVolume, fits: bool) -> None:
     """Of its class, large enough, free or meant for it, and within reach."""
-    found = refusal(pod_with(ClaimSource(claim_name="c")), WAITING, LOCAL, volume)
+    refused = refusal(pod_with(ClaimSource(claim_name="c")), WAITING, LOCAL, volume)
     text = "node(s) didn't find available persistent volumes to bind"
     expected = ("VolumeBinding", Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text)
-    assert found == (None if fits else expected)
+    assert refused == (None if fits else expected)
 
 
 def test_a_selector_picks_among_the_volumes() -> None:
@@ -429,10 +429,10 @@ def test_a_driver_that_publishes_its_capacity_must_have_enough(
     """The largest volume counts before what is left."""
     waiting = claim(storage_class_name="wait", request_bytes=5)
     driver = CsiDriver(name="csi.x", storage_capacity=True)
-    found = refusal(pod_with(ClaimSource(claim_name="c")), waiting, WAIT, driver, capacity)
+    refused = refusal(pod_with(ClaimSource(claim_name="c")), waiting, WAIT, driver, capacity)
     text = "node(s) did not have enough free storage"
     expected = ("VolumeBinding", Code.UNSCHEDULABLE_AND_UNRESOLVABLE, text)
-    assert found == (None if fits else expected)
+    assert refused == (None if fits else expected)
 
 
 def test_an_assumed_pod_reserves_its_volume_until_it_is_forgotten() -> None:
@@ -514,8 +514,8 @@ def test_an_inline_disk_counts_for_the_driver_it_was_migrated_to(
     disk: object, driver: str, migrated: str, counts: bool
 ) -> None:
     """As soon as the node has a CSINode; Portworx where that says so."""
-    found = refusal(pod_with(disk), csi_node(0, driver, migrated))
-    assert (found is not None) is counts
+    refused = refusal(pod_with(disk), csi_node(0, driver, migrated))
+    assert (refused is not None) is counts
 
 
 def test_an_aws_disk_without_a_volume_id_is_an_error() -> None:
@@ -596,8 +596,8 @@ def test_a_bound_aws_disk_counts_unless_its_id_is_an_url_without_a_volume(
     """An id that is no URL is taken as it is."""
     volume = bound_disk(AwsElasticBlockStore(volume_id=volume_id))
     pod = pod_with(ClaimSource(claim_name="c"))
-    found = refusal(pod, claim(volume="pv"), volume, csi_node(0, EBS))
-    assert (found is not None) is counts
+    refused = refusal(pod, claim(volume="pv"), volume, csi_node(0, EBS))
+    assert (refused is not None) is counts
 
 
 def test_a_volume_that_cannot_be_translated_where_it_was_migrated_ends_the_cycle() -> None:

@@ -97,17 +97,17 @@ def test_a_figure_without_a_value_is_left_out_of_means() -> None:
     """The mean names the runs that have one; a place without any has "-", the CSV nothing."""
     cells_of = list(cells([parse_axis("seed=1..2"), parse_axis("rules=v1.34,v1.36")], ()))
     waits: dict[tuple[str, str], float] = {("v1.34", "1"): 4.0}
-    found = [
+    finished = [
         FinishedCell(
             cell=cell,
             figures={"bound": 1.0, "waited_p50": waits.get((dict(cell.place)["rules"], cell.seed))},
         )
         for cell in cells_of
     ]
-    first, second = table(found)
+    first, second = table(finished)
     assert first.cells(["waited_p50"]) == ["v1.34", "2", "4 (1 of 2)"]
     assert second.cells(["waited_p50"]) == ["v1.36", "2", "-"]
-    assert [line.rpartition(",")[2] for line in cells_csv(found).splitlines()[1:]] == [
+    assert [line.rpartition(",")[2] for line in cells_csv(finished).splitlines()[1:]] == [
         "4.0",
         "",
         "",
