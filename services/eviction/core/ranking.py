@@ -36,7 +36,7 @@ class RankedPod:
     """A pod in the ranking, with its criteria.
 
     `usage` (None without statistics) and `request` are amounts of the starved resource: bytes,
-    inodes or process IDs. `above_request` is the last criterion: usage minus request, rounded down.
+    inodes or process IDs.
     """
 
     uid: str
@@ -46,7 +46,6 @@ class RankedPod:
     usage: int | None
     request: int
     exceeds_request: bool
-    above_request: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,5 +125,4 @@ def _explained(pod: EvictionPod, measured: _Measured) -> RankedPod:
         usage=measured.usage,
         request=Quantity(measured.request_nano).value(),
         exceeds_request=measured.exceeds,
-        above_request=measured.above_nano // NANO,
     )
