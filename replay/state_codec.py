@@ -1,9 +1,9 @@
 """The state of a replay as bytes, and back: data whose types are declared in our code.
 
-The bytes are MessagePack and name no class, function or module. What stands at a place of them is
-decided by the annotation of the attribute that it is read into; anything else there is refused. So
-a checkpoint of a stranger has the power of a JSON file: it makes values of declared types, and
-nothing of it is imported or called.
+The bytes are MessagePack and name no class, function or module. The annotation of the attribute
+that a value is read into decides its type; anything else is refused. So an untrusted checkpoint can
+do no more than a JSON file: it makes values of declared types, and nothing in it is imported or
+called.
 
 - A value is an instance of a class whose annotations are its fields: dataclasses, named tuples, and
   classes that hold nothing else. Where the constructor takes the fields, it makes the value again;

@@ -313,13 +313,13 @@ def _afterwards(
     run: RunDirectory, manifest: Manifest, target: ExplainTarget, top: int
 ) -> tuple[LaterDecision, ...]:
     after = target.entry.sequence if target.entry is not None else 0
-    told = later_decisions(target.life.entries)
+    decisions = later_decisions(target.life.entries)
     if manifest.configuration.get("autoscaler"):
         scaling = scale_ups(run, target.life.uid)
-        told = heapq.merge(told, scaling, key=lambda one: one[0].sequence)
+        decisions = heapq.merge(decisions, scaling, key=lambda decision: decision[0].sequence)
     later = (
         LaterDecision(at_ns=entry.time_ns, what=what)
-        for entry, what in told
+        for entry, what in decisions
         if entry.sequence > after
     )
     return tuple(islice(later, top))

@@ -59,7 +59,7 @@ def _identities(paths: Sequence[Path]) -> _Key | None:
     try:
         states = [path.stat() for path in paths]
     except OSError:
-        return None  # Whoever reads it says so.
+        return None  # reading the file raises it again
     newest_ns = max(max(file.st_mtime_ns, file.st_ctime_ns) for file in states)
     if time.time_ns() - newest_ns <= SETTLED_NS:
         return None

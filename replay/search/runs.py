@@ -266,7 +266,7 @@ class SearchRuns:
         )
 
     def outcome(self, tried: Tried) -> Outcome:
-        """Return what a strategy is told of a point. Raises FigureError for an unknown figure."""
+        """Return a point's outcome for a strategy. Raises FigureError for an unknown figure."""
         for name in self.objectives:
             if name not in tried.figures:
                 raise FigureError(unknown_figure(name, tried.figures))

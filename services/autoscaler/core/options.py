@@ -1,7 +1,7 @@
 """The autoscaler's options: Cluster Autoscaler's flags, with their names and defaults.
 
-Some options can be set for a single group, too: GroupOptions. Whoever makes a group gives it those
-that hold for it, the flags' where it has none of its own.
+Some options can be set for a single group, too: GroupOptions. A group is made with the options in
+force for it: its own, and otherwise those of the flags.
 
 Source: kubernetes/autoscaler 1.36 config/flags/flags.go; config/autoscaling_options.go,
 NodeGroupAutoscalingOptions; config/const.go.

@@ -9,9 +9,9 @@ its place in the list, and the place is kept for the life of the process.
 journal of the opposite steps. A scan is a fork over what the API server holds, so that the next
 one begins with the differences only.
 
-Most removals are undone before anything is asked to which they matter: a node that is not there is
-asked about by nobody, and only a verdict that follows from other nodes and their pods can tell that
-it is still in the framework's snapshot. It is taken out of that before such a question.
+Most removals are undone before any verdict depends on them: no verdict is asked for on a removed
+node, and only one that follows from other nodes and their pods would show that the node is still in
+the framework's snapshot. So it is taken out of that snapshot right before such a verdict.
 
 A node that was replaced keeps its place in the list. A pod may be simulated on a second node while
 it is still on the first one, as pods of a drained node are: each copy has a UID of its own here.
@@ -455,7 +455,7 @@ def _is_judged_by_node(verdicts: ClassVerdicts) -> bool:
 def _is_plain(plugin: AnyFilter) -> bool:
     """Return whether a filter follows from the pod's spec and the node object, or counts requests.
 
-    A filter whose key follows from more than the spec may tell alike pods from each other.
+    A filter whose key follows from more than the spec may have different verdicts for alike pods.
     """
     return plugin.is_resource_fit or (plugin.scope is Scope.NODE and not plugin.keys_follow_pod)
 

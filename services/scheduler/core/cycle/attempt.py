@@ -1,4 +1,4 @@
-"""One pod's attempt, told once and top to bottom: from PreFilter to Bind, or to PostFilter.
+"""One pod's attempt, from top to bottom: from PreFilter to Bind, or to PostFilter.
 
 `Attempts.schedule` is the whole of it. A scheduling cycle (`ProfileCycles`) chooses a node:
 PreFilter, the nominated node, Filter, extenders and, where several nodes are left, PreScore, Score
