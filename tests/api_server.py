@@ -58,13 +58,13 @@ class Script:
     def say(self, event: Raw) -> None:
         """Make later lists show what a watch says, where the last one does not yet."""
         raw, last = event["object"], self.lists[-1]
-        own = raw.get("metadata")
-        if isinstance(last, tuple) or not isinstance(own, dict):
+        metadata = raw.get("metadata")
+        if isinstance(last, tuple) or not isinstance(metadata, dict):
             return
-        version, before = str(own.get("resourceVersion")), str(last.version)
+        version, before = str(metadata.get("resourceVersion")), str(last.version)
         if not (version.isdecimal() and before.isdecimal() and int(version) > int(before)):
             return
-        uid = own.get("uid")
+        uid = metadata.get("uid")
         items = [item for item in last.items if not uid or item["metadata"].get("uid") != uid]
         if event["type"] in {"ADDED", "MODIFIED"}:
             items.append(raw)

@@ -48,8 +48,8 @@ def test_a_document_names_commands_and_options_that_exist(path: Path) -> None:
 
 def unknown(line: str) -> Iterator[str]:
     """Yield the commands and options of a line that `reprieve` does not have."""
-    found = re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )*reprieve (?P<rest>.*)$", line)
-    words = shlex.shlex(found["rest"] if found else "", posix=True, punctuation_chars=True)
+    match = re.match(r"(?:\$ )?(?:[A-Z_]+=\S+ )*reprieve (?P<rest>.*)$", line)
+    words = shlex.shlex(match["rest"] if match else "", posix=True, punctuation_chars=True)
     words.whitespace_split = True
     yield from _unknown(command, [*itertools.takewhile(lambda word: word not in ENDS, words)])
 

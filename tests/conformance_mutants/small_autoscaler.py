@@ -677,8 +677,8 @@ def milli(text: str) -> int:
 
 def seconds(text: str) -> int:
     """Read a duration, 0 for one that cannot be read."""
-    found = re.fullmatch(r"(\d+)s", text)
-    return int(found[1]) if found else 0
+    match = re.fullmatch(r"(\d+)s", text)
+    return int(match[1]) if match else 0
 
 
 def key(pod: pod_pb2.Pod) -> str:

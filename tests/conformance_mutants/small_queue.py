@@ -314,10 +314,10 @@ class SmallQueue:
         return any(self._hears(plugin, waiting, event) for plugin in plugins)
 
     def _hears(self, plugin: str, waiting: Waiting, event: queue_pb2.ClusterEvent) -> bool:
-        own = [hint for hint in self._config.hints if hint.plugin == plugin]
-        if not own:
+        hints = [hint for hint in self._config.hints if hint.plugin == plugin]
+        if not hints:
             return not self.breaks(Breach.UNLISTED_HEAR_NOTHING)
-        return any(self._matches(hint, waiting, event) for hint in own)
+        return any(self._matches(hint, waiting, event) for hint in hints)
 
     def _matches(
         self, hint: queue_pb2.HintRegistration, waiting: Waiting, event: queue_pb2.ClusterEvent

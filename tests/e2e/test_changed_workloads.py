@@ -152,10 +152,10 @@ def release(folder: Path) -> Path:
 
 def log(finished: FinishedReplay) -> list[tuple[str, str, str]]:
     """Return the decisions, each with its object and the node."""
-    found = [entry.observed for entry in finished.run.decisions()]
+    entries = [entry.observed for entry in finished.run.decisions()]
     return [
         (entry.WhichOneof("observed") or "", entry.object.name, entry.scheduled.node_name)
-        for entry in found
+        for entry in entries
     ]
 
 

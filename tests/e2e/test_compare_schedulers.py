@@ -64,9 +64,11 @@ def test_the_plugin_that_refuses_or_scores_the_other_schedulers_node_is_named(
     with served(Small(decide)) as (_, address, *_rest):  # type: ignore[abstract] # as in its tests
         arguments = ("compare", "ours", "--scheduler", address, "--run", "x", "-o", "json")
         compared = json.loads(reprieve(tmp_path, *arguments).stdout)
-    told = compared["divergence"]["flipped_by"]
-    assert len(told) >= len(reasons)
-    assert all(line.startswith(reason) for reason, line in zip(reasons, told, strict=False)), told
+    flipped_by = compared["divergence"]["flipped_by"]
+    assert len(flipped_by) >= len(reasons)
+    assert all(
+        line.startswith(reason) for reason, line in zip(reasons, flipped_by, strict=False)
+    ), flipped_by
     assert compared["policy_differences"] == [
         f"schedulers reprieve 0.1.0 and a scheduler without a name at {address}"
     ]

@@ -152,12 +152,12 @@ def decided(caller: Caller, events: Sequence[scheduler_pb2.Event]) -> list[rpc.R
 
 def outcomes_of(answers: Sequence[rpc.RunRoundResponse]) -> list[scheduler_pb2.Outcome]:
     """Return what was decided, without times on the wall clock."""
-    found = []
+    outcomes = []
     for answer in answers:
         for outcome in answer.rounds[0].outcomes:
             outcome.ClearField("phases")
-            found.append(outcome)
-    return found
+            outcomes.append(outcome)
+    return outcomes
 
 
 def test_many_victims_of_long_names_come_in_several_answers(address: str) -> None:

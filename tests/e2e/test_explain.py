@@ -289,10 +289,10 @@ def test_the_command_prints_tables_and_json(here: EmbeddedServices, tmp_path: Pa
     assert shown.exit_code == 0
     assert "victim  default/nginx-5754944d6c-9mnxa         0  -" in shown.output
     done = CliRunner().invoke(command, [*arguments, "-o", "json"], catch_exceptions=False)
-    found = json.loads(done.output)
-    assert (found["pod"], found["decision"]) == ("default/nginx-a", "nominated")
-    assert found["preemption"]["candidates"][0]["victims"][0]["priority"] == 0
-    assert found["offset_ns"] == 8 * SECOND_NS
+    explanation = json.loads(done.output)
+    assert (explanation["pod"], explanation["decision"]) == ("default/nginx-a", "nominated")
+    assert explanation["preemption"]["candidates"][0]["victims"][0]["priority"] == 0
+    assert explanation["offset_ns"] == 8 * SECOND_NS
 
 
 @pytest.mark.parametrize(

@@ -156,10 +156,10 @@ def test_a_run_keeps_what_decided_it(run: RunDirectory, elsewhere: Elsewhere) ->
 def test_the_service_that_made_a_run_explains_it(run: RunDirectory, elsewhere: Elsewhere) -> None:
     """In its own words, and with no candidate for preemption."""
     elsewhere.start(Grumpy(judges=True))  # type: ignore[abstract] # gRPC itself refuses the other methods
-    found = json.loads(explained(run, "--scheduler", elsewhere.address))
-    assert (found["decision"], found["message"]) == ("unschedulable", REFUSAL)
-    assert [refusal["plugin"] for refusal in found["refused"]] == ["Weekday"]
-    assert found["notes"] == []
+    explanation = json.loads(explained(run, "--scheduler", elsewhere.address))
+    assert (explanation["decision"], explanation["message"]) == ("unschedulable", REFUSAL)
+    assert [refusal["plugin"] for refusal in explanation["refused"]] == ["Weekday"]
+    assert explanation["notes"] == []
 
 
 def test_no_address_that_a_run_names_is_connected_to(

@@ -56,9 +56,9 @@ def nodes_of(pods: dict[str, dict[str, Any]]) -> dict[str, str]:
 
 def even_to_a(args: Json) -> Json:
     """Let pods of even names pass on a alone, the others on b alone."""
-    wanted = "a" if int(args["Pod"]["metadata"]["name"][1:]) % 2 == 0 else "b"
-    others = [name for name in args["NodeNames"] if name != wanted]
-    return {"NodeNames": [wanted], "FailedNodes": dict.fromkeys(others, "not its turn")}
+    node_name = "a" if int(args["Pod"]["metadata"]["name"][1:]) % 2 == 0 else "b"
+    others = [name for name in args["NodeNames"] if name != node_name]
+    return {"NodeNames": [node_name], "FailedNodes": dict.fromkeys(others, "not its turn")}
 
 
 def test_a_webhook_decides_whatever_the_batch(tmp_path: Path, addresses: list[str]) -> None:  # noqa: F811 - a fixture

@@ -99,8 +99,8 @@ def test_the_victim_of_a_pod_that_lost_its_node_is_named_with_it(tmp_path: Path)
         *_deployment("report", "worker-2"),
         priority_class("high", 1000),
     ]
-    found = _compared(tmp_path, items, "--drop-nodes worker-1")["divergence"]
-    effect, reasons = found["effect"], found["flipped_by"]
+    divergence = _compared(tmp_path, items, "--drop-nodes worker-1")["divergence"]
+    effect, reasons = divergence["effect"], divergence["flipped_by"]
     assert (effect["kind"], effect["subject"]) == (
         "unavailable",
         "the ready pods of Deployment shop/report",
@@ -196,9 +196,9 @@ def test_an_applied_release_takes_a_bystanders_replica(tmp_path: Path) -> None:
     release, *_ = _deployment("web", "", priority=1000)
     write_list(tmp_path / "release.yaml", [release])
     items = [*_nodes(1), *_deployment("report", "worker-1"), priority_class("high", 1000)]
-    found = _compared(tmp_path, items, "--apply release.yaml")["divergence"]
-    assert found["effect"]["subject"] == "the ready pods of Deployment shop/report"
-    preempted, *reasons = found["flipped_by"]
+    divergence = _compared(tmp_path, items, "--apply release.yaml")["divergence"]
+    assert divergence["effect"]["subject"] == "the ready pods of Deployment shop/report"
+    preempted, *reasons = divergence["flipped_by"]
     assert preempted.startswith("B preempted shop/report-6d9f7c5b6-bcdfg for shop/web-")
     assert "Only B has Deployment shop/web at this time." in reasons
 
@@ -261,8 +261,8 @@ def _run(tmp_path: Path, items: list[Raw], options: str, *more: str) -> str:
 
 
 def _compared(tmp_path: Path, items: list[Raw], options: str) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(_run(tmp_path, items, options, "-o", "json"))
-    return found
+    divergence: dict[str, Any] = json.loads(_run(tmp_path, items, options, "-o", "json"))
+    return divergence
 
 
 def _headline(tmp_path: Path, items: list[Raw], options: str) -> list[str]:

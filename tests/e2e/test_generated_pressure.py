@@ -80,9 +80,9 @@ def test_a_condition_holds_from_the_first_eviction_to_its_period_after_the_last(
     log: list[trace_pb2.Decision],
 ) -> None:
     """It comes with the step that evicts, and goes with the loop's first step after the period."""
-    found = list(pressures(log))
-    assert len(found) > 3
-    for name, since_ns, until_ns in found:
+    periods = list(pressures(log))
+    assert len(periods) > 3
+    for name, since_ns, until_ns in periods:
         times = [
             entry.time_ns
             for entry in evictions(log)
@@ -95,13 +95,13 @@ def test_a_condition_holds_from_the_first_eviction_to_its_period_after_the_last(
 
 def test_no_pod_is_bound_to_a_node_under_pressure(log: list[trace_pb2.Decision]) -> None:
     """Its taint keeps the scheduler away from the moment of the condition on until it goes."""
-    found = list(pressures(log))
+    periods = list(pressures(log))
     for entry in log:
         if entry.observed.HasField("scheduled"):
             node = entry.observed.scheduled.node_name
             assert not any(
                 name == node and since_ns < entry.time_ns < until_ns
-                for name, since_ns, until_ns in found
+                for name, since_ns, until_ns in periods
             )
 
 

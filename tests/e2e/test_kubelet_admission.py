@@ -36,13 +36,13 @@ def test_memory_pressure_refuses_best_effort_pods_and_no_others(
     for sequence, record in enumerate(trace_records, 1):
         record.sequence = sequence
     cluster = run(here, trace_records, tmp_path / "run").replay.cluster
-    found = {
+    statuses = {
         name: cluster.pods[cluster.pod_uids[f"default/{name}"]].message.status
         for name in ("bare", "burstable", "after")
     }
-    phases = {name: status.phase for name, status in found.items()}
+    phases = {name: status.phase for name, status in statuses.items()}
     assert phases == {"bare": "Failed", "burstable": "Running", "after": "Running"}
-    refused = found["bare"]
+    refused = statuses["bare"]
     assert refused.reason == "Evicted"
     assert refused.message == "Pod was rejected: The node had condition: [MemoryPressure]. "
 

@@ -136,11 +136,11 @@ def test_the_node_has_the_condition_and_its_taint_while_it_holds(
     ]
     for trace, shown in ((stopped, True), (records(), False)):
         finished = run(here, trace, tmp_path / f"shown-{shown}")
-        found = finished.replay.cluster.nodes["n1"]
-        assert [taint.key for taint in found.spec.taints] == ([TAINT] if shown else [])
+        node = finished.replay.cluster.nodes["n1"]
+        assert [taint.key for taint in node.spec.taints] == ([TAINT] if shown else [])
         status = next(
             condition.status
-            for condition in found.status.conditions
+            for condition in node.status.conditions
             if condition.type == "MemoryPressure"
         )
         assert status == ("True" if shown else "False")

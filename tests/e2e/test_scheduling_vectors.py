@@ -24,9 +24,9 @@ CONNECTED_SHARE = 8
 @pytest.mark.parametrize("name", FILES)
 def test_the_servicers_decide_as_upstream_did(here: EmbeddedServices, name: str) -> None:
     """Verdicts, scores, hosts, texts and all of preemption agree in every scenario."""
-    found = differences(channel(here.addresses["scheduler"]), name)
-    assert len(found) >= FILES[name][1]
-    assert_none(found)
+    difference = differences(channel(here.addresses["scheduler"]), name)
+    assert len(difference) >= FILES[name][1]
+    assert_none(difference)
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -35,9 +35,9 @@ def test_services_over_a_connection_decide_as_upstream_did(
 ) -> None:
     """In a share of the scenarios."""
     with channel(services.addresses["scheduler"]) as connected:
-        found = differences(connected, name, CONNECTED_SHARE)
-    assert len(found) >= FILES[name][1] // CONNECTED_SHARE
-    assert_none(found)
+        difference = differences(connected, name, CONNECTED_SHARE)
+    assert len(difference) >= FILES[name][1] // CONNECTED_SHARE
+    assert_none(difference)
 
 
 def differences(to_scheduler: grpc.Channel, name: str, share: int = 1) -> list[str]:

@@ -72,8 +72,8 @@ def _trace(folder: Path, source: str, *, at_ns: int) -> Path:
 def _assert_clean(done: Done) -> str:
     """Only newlines and colours are left, and none of the names' newlines."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", done.stdout + done.stderr)
-    found = set(re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text))
-    assert not found, text
+    control_characters = set(re.findall("[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e]", text))
+    assert not control_characters, text
     assert not re.search(r"^\s*(\\u202e)?Injected", text, re.MULTILINE), text
     return text
 

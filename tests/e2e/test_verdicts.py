@@ -100,7 +100,7 @@ def _ready(run_: RunDirectory) -> dict[str, tuple[int, int]]:
     kinds = ("Deployment", "StatefulSet", "DaemonSet")
     end_ns = run_.manifest().end_ns
     held = objects_at(run_, kinds, end_ns)
-    found = {}
+    ready_pods = {}
     for (kind, namespace, name), message in held.objects.items():
         if kind not in kinds:
             continue
@@ -109,8 +109,8 @@ def _ready(run_: RunDirectory) -> dict[str, tuple[int, int]]:
             numbers = status.status.desired_number_scheduled, status.status.number_ready
         else:
             numbers = status.spec.replicas, status.status.ready_replicas
-        found[f"{kind} {namespace}/{name}"] = numbers
-    return found
+        ready_pods[f"{kind} {namespace}/{name}"] = numbers
+    return ready_pods
 
 
 def _agree(finished: FinishedReplay) -> int:

@@ -108,14 +108,14 @@ def decided(detour: Detour, expected: Json) -> str:
     if isinstance(verdict, Binding):
         return "" if verdict.node_name in expected["hosts"] else f"bound to {verdict.node_name}"
     assert isinstance(verdict, Unschedulable), verdict
-    wanted = expected["preemption"]
+    preemption = expected["preemption"]
     picked = verdict.nomination.node if verdict.nomination is not None else ""
-    if picked not in (wanted.get("pickedTies") or [wanted["picked"]]):
-        return f"preempts on {picked!r}, wanted {wanted['picked']!r}"
+    if picked not in (preemption.get("pickedTies") or [preemption["picked"]]):
+        return f"preempts on {picked!r}, wanted {preemption['picked']!r}"
     if verdict.nomination is None:
         return ""
     victims = [pod.key for pod in verdict.nomination.victims]
-    should = wanted["candidates"][picked]["victims"]
+    should = preemption["candidates"][picked]["victims"]
     return "" if victims == should else f"takes {victims}, wanted {should}"
 
 

@@ -135,11 +135,11 @@ def normalized(raw: Sequence[int], *, reverse: bool) -> list[int]:
 
 def sums(domains: Sequence[int], counts: Sequence[int]) -> dict[int, int]:
     """Return the counts added up by domain, only where they are not 0."""
-    found: dict[int, int] = {}
+    by_domain: dict[int, int] = {}
     for domain, count in zip(domains, counts, strict=True):
         if domain >= 0 and count:
-            found[domain] = found.get(domain, 0) + count
-    return found
+            by_domain[domain] = by_domain.get(domain, 0) + count
+    return by_domain
 
 
 def wanting(domains: Sequence[int], held: Sequence[int], *, lone: bool) -> list[bool]:
@@ -168,12 +168,12 @@ def spread_sums(
 
     Among equals, the domain of the smallest number is the emptiest.
     """
-    found: dict[int, int] = {}
+    by_domain: dict[int, int] = {}
     for domain, counts_here, count in zip(domains, counted, counts, strict=True):
         if counts_here:
-            found[domain] = found.get(domain, 0) + count
-    least, second = [*sorted(found.values()), FAR, FAR][:2]
-    return found, least, second
+            by_domain[domain] = by_domain.get(domain, 0) + count
+    least, second = [*sorted(by_domain.values()), FAR, FAR][:2]
+    return by_domain, least, second
 
 
 def spread_scores(

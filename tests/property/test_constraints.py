@@ -257,9 +257,9 @@ class Constraints(RuleBasedStateMachine):
         skipped = model.affinity_is_skipped(pod, cluster)
         assert ("InterPodAffinity" in verdicts.skipped_filters) == skipped
         for name, node in self.nodes.items():
-            wanted = self._refusal(pod, node, cluster, skipped=skipped)
+            expected = self._refusal(pod, node, cluster, skipped=skipped)
             status = verdicts.refusals.get(name)
-            assert (status.reasons[0] if status is not None else "") == wanted, name
+            assert (status.reasons[0] if status is not None else "") == expected, name
         fitting = [self.nodes[name] for name in verdicts.feasible]
         if not fitting:
             return
@@ -269,8 +269,8 @@ class Constraints(RuleBasedStateMachine):
         ):
             assert (plugin in verdicts.skipped_scores) == (scores is None), plugin
             column = verdicts.scores.get(plugin, {})
-            found = [column[node.name].normalized for node in fitting] if column else None
-            assert found == scores, plugin
+            normalized = [column[node.name].normalized for node in fitting] if column else None
+            assert normalized == scores, plugin
 
     def _refusal(self, pod: Pod, node: Node, cluster: Cluster, *, skipped: bool) -> str:
         if node.taints:

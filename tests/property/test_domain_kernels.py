@@ -39,9 +39,9 @@ def test_sums_by_domain_agree(domain: list[int], count: list[int]) -> None:
     """Rows without a domain add nothing to the total."""
     sums = np.zeros(DOMAINS, dtype=np.int64)
     total = domain_kernels.domain_sums(NODES, int64s(domain), int64s(count), sums)
-    wanted = twins.sums(domain, count)
-    assert sums.tolist() == [wanted.get(number, 0) for number in range(DOMAINS)]
-    assert total == sum(wanted.values())
+    expected = twins.sums(domain, count)
+    assert sums.tolist() == [expected.get(number, 0) for number in range(DOMAINS)]
+    assert total == sum(expected.values())
     there = any(pods and place >= 0 for place, pods in zip(domain, count, strict=True))
     assert domain_kernels.present(NODES, int64s(domain), int64s(count)) == there
 
@@ -75,14 +75,14 @@ def test_stretched_scores_agree(raw: list[int]) -> None:
 def test_spread_sums_agree(domain: list[int], count: list[int], counted: list[bool]) -> None:
     """The smallest count, and the smallest count in another domain."""
     counted = [flag and place >= 0 for flag, place in zip(counted, domain, strict=True)]
-    sums, found = np.zeros(DOMAINS, dtype=np.int64), np.zeros(DOMAINS, dtype=np.bool_)
+    sums, occurs = np.zeros(DOMAINS, dtype=np.int64), np.zeros(DOMAINS, dtype=np.bool_)
     number, least, emptiest, second = domain_kernels.spread_sums(
-        NODES, int64s(domain), np.array(counted), int64s(count), sums, found
+        NODES, int64s(domain), np.array(counted), int64s(count), sums, occurs
     )
-    wanted, first, next_ = twins.spread_sums(domain, counted, count)
-    assert (number, least, second) == (len(wanted), first, next_)
-    assert emptiest == min((d for d in wanted if wanted[d] == least), default=-1)
-    assert {place: int(sums[place]) for place in np.flatnonzero(found).tolist()} == wanted
+    expected, first, next_ = twins.spread_sums(domain, counted, count)
+    assert (number, least, second) == (len(expected), first, next_)
+    assert emptiest == min((d for d in expected if expected[d] == least), default=-1)
+    assert {place: int(sums[place]) for place in np.flatnonzero(occurs).tolist()} == expected
 
 
 @given(domains, counts, flags, flags, flags, st.integers(0, 4))

@@ -71,7 +71,7 @@ def violators(
     pods: Sequence[Pod], budgets: Sequence[PodDisruptionBudget], rules: PreemptionRules
 ) -> list[str]:
     """Name the pods that violate a budget, going through `pods` again for each."""
-    found = []
+    violating = []
     for index, pod in enumerate(pods):
         for budget in budgets:
             if pod.labels.get("app") != budget.name:
@@ -87,8 +87,8 @@ def violators(
                 ]
                 violates = pod.name in users and len(users) > budget.disruptions_allowed
             if violates:
-                found.append(pod.name)
-    return found
+                violating.append(pod.name)
+    return violating
 
 
 def verdict(cluster: Cluster, node: str, rules: PreemptionRules) -> Verdict | None:
@@ -130,7 +130,7 @@ def goodness(cluster: Cluster, found: Verdict) -> tuple[int, ...]:
 @settings(max_examples=300)
 def test_the_preemptor_agrees_with_its_naive_twin(cluster: Cluster, rules: PreemptionRules) -> None:
     """Candidates, victims, violations and the picked node are the twin's."""
-    found = DefaultPreemption(rules=rules).evaluate(
+    evaluation = DefaultPreemption(rules=rules).evaluate(
         cluster.pod, cluster, tie_break=lambda nodes: nodes[0], now_ns=NOW_NS
     )
     twin = {node: verdict(cluster, node, rules) for node in cluster.allocatable}
@@ -140,16 +140,18 @@ def test_the_preemptor_agrees_with_its_naive_twin(cluster: Cluster, rules: Preem
             [pod.name for pod in judged.candidate.victims],
             judged.candidate.violations,
         )
-        for judged in found.candidates
+        for judged in evaluation.candidates
     } == expected
-    assert {candidate.node for candidate in found.non_candidates} == twin.keys() - expected.keys()
+    assert {
+        candidate.node for candidate in evaluation.non_candidates
+    } == twin.keys() - expected.keys()
     if not expected:
-        assert isinstance(found.outcome, CannotHelp)
+        assert isinstance(evaluation.outcome, CannotHelp)
         return
-    assert isinstance(found.outcome, Nomination)
+    assert isinstance(evaluation.outcome, Nomination)
     best = min(goodness(cluster, entry) for entry in expected.values())
     equals = [node for node, item in expected.items() if goodness(cluster, item) == best]
-    assert found.outcome.node == equals[0]
+    assert evaluation.outcome.node == equals[0]
 
 
 @given(cluster=clusters())

@@ -365,9 +365,9 @@ class QueueMachine(RuleBasedStateMachine):
 
     def find(self, where: str, name: str) -> Row | None:
         """Return the row of a name in a sub-queue."""
-        found = [row for row in self.rows if (row.where, row.pod.name) == (where, name)]
-        assert len(found) <= 1
-        return found[0] if found else None
+        rows = [row for row in self.rows if (row.where, row.pod.name) == (where, name)]
+        assert len(rows) <= 1
+        return rows[0] if rows else None
 
     def fresh(self, pod: QueuedPod) -> Row:
         """Return the row of a pod that is new to the queue."""

@@ -125,10 +125,10 @@ class Rollouts:
         change()
         before = {pod.uid: pod for pod in self.available()}
         self.world.settle(self.now_ns)
-        left = {pod.uid for pod in self.available()}
+        available_uids = {pod.uid for pod in self.available()}
         assert len(self.active()) <= self.bounds.most
-        if before.keys() - left:
-            assert len(left) >= self.bounds.least_available
+        if before.keys() - available_uids:
+            assert len(available_uids) >= self.bounds.least_available
 
     def active(self) -> list[PodRecord]:
         """Return the pods that have not ended and do not terminate."""

@@ -273,7 +273,7 @@ def missing_pods(items: list[Raw]) -> Counter[str]:
 
     Its Deployment's replicas count: a controller may not have seen them at that moment.
     """
-    wanted = {
+    replicas_of = {
         uid(item): item["spec"].get("replicas", 1) for item in items if key(item)[0] == "Deployment"
     }
     active = Counter(
@@ -289,7 +289,9 @@ def missing_pods(items: list[Raw]) -> Counter[str]:
             continue
         owner = controller(replica_set)
         replicas = (
-            wanted.get(str(owner["uid"]), 0) if owner else replica_set["spec"].get("replicas", 1)
+            replicas_of.get(str(owner["uid"]), 0)
+            if owner
+            else replica_set["spec"].get("replicas", 1)
         )
         found[key(replica_set)[2]] = replicas - active[uid(replica_set)]
     return Counter({name: count for name, count in found.items() if count})

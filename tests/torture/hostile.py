@@ -194,11 +194,11 @@ def _numbered(act: Act) -> Iterator[bytes]:
 def _huge(_act: Act) -> Iterator[bytes]:
     """Send more than any message may have: a field that no one knows."""
     size = bytearray()
-    left = _HUGE_BYTES
-    while left > 127:
-        size.append(left % 128 + 128)
-        left //= 128
-    yield b"\xfa\x7f" + bytes([*size, left]) + bytes(_HUGE_BYTES)
+    bytes_left = _HUGE_BYTES
+    while bytes_left > 127:
+        size.append(bytes_left % 128 + 128)
+        bytes_left //= 128
+    yield b"\xfa\x7f" + bytes([*size, bytes_left]) + bytes(_HUGE_BYTES)
 
 
 def _fails(act: Act) -> Iterator[bytes]:

@@ -72,10 +72,10 @@ def with_part(value: Any, keys: Keys, part: Any) -> Any:
 
 def damaged_value(value: Any, chance: Random) -> Any:
     """Return the value with one part of it replaced, removed, repeated, renamed or exchanged."""
-    found = list(places(value))
-    if not found:
+    all_places = list(places(value))
+    if not all_places:
         return copy.deepcopy(chance.choice(_JUNK))
-    keys, other = chance.choice(found), chance.choice(found)
+    keys, other = chance.choice(all_places), chance.choice(all_places)
     result = copy.deepcopy(value)
     holder: Any = _holder(result, keys)
     key: Any = keys[-1]

@@ -120,9 +120,9 @@ def mutated_bytes(random: Random, data: bytes) -> bytes:
 
 
 def _mutate_once(random: Random, message: Message, depth: int) -> None:
-    found = [(field, value) for field, value in message.ListFields() if field.message_type]
-    if found and depth < DEPTH_MAX and random.random() < 0.8:
-        field, value = random.choice(found)
+    parts = [(field, value) for field, value in message.ListFields() if field.message_type]
+    if parts and depth < DEPTH_MAX and random.random() < 0.8:
+        field, value = random.choice(parts)
         if _is_map(field):
             set_field(random, message, field, depth)
             return

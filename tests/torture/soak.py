@@ -297,18 +297,18 @@ def soak(for_s: float, seed: int, sample_s: float, show: Callable[[str], None]) 
 
 def growth(samples: Mapping[str, list[Sample]]) -> list[str]:
     """Return what has grown from the second quarter of the samples to the last."""
-    found = []
+    problems = []
     for name, item in samples.items():
         quarters = quartered(item)
         before, after = (_mean("resident", quarters[index]) for index in (1, 3))
         if after > before * SHARE + SLACK_MIB:
-            found.append(f"{name}: memory grew from {before:.1f} to {after:.1f} MiB")
+            problems.append(f"{name}: memory grew from {before:.1f} to {after:.1f} MiB")
         for field in ("threads", "files", "sessions"):
             most = max(getattr(sample, field) for sample in quarters[1])
             now = statistics.median(getattr(sample, field) for sample in quarters[3])
             if now > most:
-                found.append(f"{name}: {field} grew from at most {most} to {now:g}")
-    return found
+                problems.append(f"{name}: {field} grew from at most {most} to {now:g}")
+    return problems
 
 
 def left(last: Mapping[str, Sample]) -> list[str]:

@@ -18,13 +18,13 @@ def samples(resident: list[float], sessions: int = 3) -> dict[str, list[Sample]]
 def test_memory_may_grow_in_the_first_quarter_only() -> None:
     """Up to 5 % and 8 MiB from the second quarter to the last."""
     assert not growth(samples([50, 60, 100, 100, 100, 100, 110, 112]))
-    [found] = growth(samples([50, 60, 100, 100, 105, 110, 115, 115]))
-    assert found == "queue: memory grew from 100.0 to 115.0 MiB"
+    [problems] = growth(samples([50, 60, 100, 100, 105, 110, 115, 115]))
+    assert problems == "queue: memory grew from 100.0 to 115.0 MiB"
 
 
 def test_sessions_that_stay_are_growth() -> None:
     """So are threads and open files."""
-    [found] = growth(samples([100.0] * 8, sessions=4))
-    assert found == "queue: sessions grew from at most 3 to 4"
+    [problems] = growth(samples([100.0] * 8, sessions=4))
+    assert problems == "queue: sessions grew from at most 3 to 4"
     last = samples([100.0], sessions=1)["queue"][0]
     assert left({"queue": last}) == ["queue: 1 sessions are left"]

@@ -24,8 +24,8 @@ ERROR_CODES = (
 
 def comments(path: Path) -> dict[str, str]:
     """Return each RPC's comment in one line."""
-    found = RPC.findall(path.read_text(encoding="utf-8"))
-    return {name: " ".join(text.replace("//", " ").split()) for text, name in found}
+    rpcs = RPC.findall(path.read_text(encoding="utf-8"))
+    return {name: " ".join(text.replace("//", " ").split()) for text, name in rpcs}
 
 
 def shortcomings(comment: str, others: Mapping[str, str] = MappingProxyType({})) -> list[str]:

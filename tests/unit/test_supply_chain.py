@@ -87,12 +87,12 @@ def test_a_lock_has_a_version_within_every_range(lock: str) -> None:
 @pytest.mark.parametrize("lock", LOCKS)
 def test_every_file_of_a_lock_has_a_hash(lock: str) -> None:
     """SHA-256, and more than one where wheels differ by system."""
-    found = {entry.name: hashes for entry, hashes in entries(lock)}
-    assert found
-    for package, hashes in found.items():
+    hashes_of = {entry.name: hashes for entry, hashes in entries(lock)}
+    assert hashes_of
+    for package, hashes in hashes_of.items():
         assert hashes, package
         assert all(re.fullmatch(r"sha256:[0-9a-f]{64}", digest) for digest in hashes), package
-    assert all(len(found[name]) > 6 for name in found if name in {"grpcio", "numba", "uv"})
+    assert all(len(hashes_of[name]) > 6 for name in hashes_of if name in {"grpcio", "numba", "uv"})
 
 
 @pytest.mark.parametrize("lock", LOCKS)

@@ -40,8 +40,8 @@ def test_the_search_begins_with_the_second_node_and_goes_on_after_the_last_match
     snapshot = ClusterSnapshot()
     nodes = [make_node(name) for name in ("a", "b", "c")]
     snapshot.set_state(nodes, [])
-    found = [snapshot.schedule_anywhere(make_pod(f"p{number}")) for number in range(3)]
-    assert found == ["b", "c", "a"]
+    hosts = [snapshot.schedule_anywhere(make_pod(f"p{number}")) for number in range(3)]
+    assert hosts == ["b", "c", "a"]
     snapshot.set_state(nodes, [])
     assert snapshot.schedule_anywhere(make_pod("q")) == "b"
 

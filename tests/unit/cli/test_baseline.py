@@ -38,9 +38,9 @@ def test_a_value_that_changes_nothing_is_the_baselines_own(
     path = tmp_path / "s.yaml"
     path.write_text(SCHEDULER, encoding="utf-8")
     parsed = parse_axis(axis)
-    found = own_values([parsed], [NGINX, "--scheduler-config", str(path)])
-    assert {value for _, value in found} == own
-    assert {name for name, _ in found} <= {parsed.name}
+    values = own_values([parsed], [NGINX, "--scheduler-config", str(path)])
+    assert {value for _, value in values} == own
+    assert {name for name, _ in values} <= {parsed.name}
 
 
 def test_the_baseline_value_of_every_axis_is_found() -> None:

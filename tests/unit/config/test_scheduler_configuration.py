@@ -47,11 +47,15 @@ def args(name: str, text: str) -> str:
 
 def test_an_empty_file_is_the_default_profile() -> None:
     """Upstream's defaults hold, and the queue's own backoff."""
-    found = read()
-    (profile,) = found.profiles
+    configuration = read()
+    (profile,) = configuration.profiles
     assert profile.scheduler_name == "default-scheduler"
     assert (profile.at, profile.args) == ({}, {})
-    assert (found.initial_backoff_ns, found.max_backoff_ns, found.warnings) == (None, None, ())
+    assert (
+        configuration.initial_backoff_ns,
+        configuration.max_backoff_ns,
+        configuration.warnings,
+    ) == (None, None, ())
 
 
 def test_json_is_read_as_yaml_is() -> None:
@@ -215,7 +219,7 @@ def test_arguments_that_upstream_refuses_are_refused(name: str, text: str, field
 
 def test_arguments_are_read_with_their_defaults() -> None:
     """A weight of 0 is 1, and what is left out is upstream's."""
-    found = read(
+    configuration = read(
         args(
             "NodeResourcesFit",
             "{ignoredResources: [example.com/a], ignoredResourceGroups: [example.org], "
@@ -224,7 +228,7 @@ def test_arguments_are_read_with_their_defaults() -> None:
             "{utilization: 100, score: 0}]}}}",
         )
     )
-    assert found.profiles[0].args == {
+    assert configuration.profiles[0].args == {
         "NodeResourcesFit": NodeResourcesFitArgs(
             ignored_resources=frozenset({"example.com/a"}),
             ignored_groups=frozenset({"example.org"}),
@@ -242,14 +246,14 @@ def test_arguments_are_read_with_their_defaults() -> None:
 
 def test_null_counts_as_absent_everywhere() -> None:
     """As Go decodes it: a field, an item of a list, a field of an enum."""
-    found = read(
+    configuration = read(
         "parallelism:\nprofiles: [{plugins: {score: {disabled: [null]}}, pluginConfig: [{name: "
         "PodTopologySpread, args: {defaultingType: List, defaultConstraints: [{maxSkew: 1, "
         "topologyKey: a, whenUnsatisfiable: DoNotSchedule, nodeAffinityPolicy: null}]}}]}]\n"
         "extenders: [null]"
     )
-    assert (found.parallelism, len(found.extenders)) == (16, 1)
-    assert found.profiles[0].at[ExtensionPoint.SCORE].disabled == ("",)
+    assert (configuration.parallelism, len(configuration.extenders)) == (16, 1)
+    assert configuration.profiles[0].at[ExtensionPoint.SCORE].disabled == ("",)
 
 
 def test_a_default_plugin_that_is_listed_again_keeps_its_place_and_loses_its_weight() -> None:
@@ -274,10 +278,10 @@ def test_a_points_settings_are_kept_for_it() -> None:
 
 def test_known_fields_without_support_are_named() -> None:
     """In a sentence each."""
-    found = read("parallelism: 8\nextenders: [{urlPrefix: http://x, filterVerb: f}]")
-    assert found.parallelism == 8
-    assert found.extenders[0].timeout_ns == 5 * 10**9
-    assert [text.split()[0] for text in found.warnings] == ["parallelism"]
+    configuration = read("parallelism: 8\nextenders: [{urlPrefix: http://x, filterVerb: f}]")
+    assert configuration.parallelism == 8
+    assert configuration.extenders[0].timeout_ns == 5 * 10**9
+    assert [text.split()[0] for text in configuration.warnings] == ["parallelism"]
 
 
 def test_a_file_of_another_kind_is_refused() -> None:

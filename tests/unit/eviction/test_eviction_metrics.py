@@ -68,26 +68,26 @@ AGE = 'kubelet_eviction_stats_age_seconds_{}{{eviction_signal="{}"{}}}'
 
 def test_an_eviction_counts_under_its_signal_with_the_age_of_its_statistics() -> None:
     """In the step's own time."""
-    found = metrics(MEMORY, step(10, pod("a"), pod("b"), available_gi=0), step(20, pod("a")))
-    assert found['kubelet_evictions{eviction_signal="memory.available"}'] == 1
-    assert found[AGE.format("sum", "memory.available", "")] == 3
-    assert AGE.format("bucket", "memory.available", ',le="2.5"') not in found
-    assert found[AGE.format("bucket", "memory.available", ',le="5"')] == 1
+    counters = metrics(MEMORY, step(10, pod("a"), pod("b"), available_gi=0), step(20, pod("a")))
+    assert counters['kubelet_evictions{eviction_signal="memory.available"}'] == 1
+    assert counters[AGE.format("sum", "memory.available", "")] == 3
+    assert AGE.format("bucket", "memory.available", ',le="2.5"') not in counters
+    assert counters[AGE.format("bucket", "memory.available", ',le="5"')] == 1
 
 
 def test_a_limit_on_local_storage_counts_under_its_own_name() -> None:
     """And has no age of statistics: no threshold forced it."""
-    found = metrics(MEMORY, step(10, pod("a", "1Gi"), storage_gi=2))
-    assert found == {'kubelet_evictions{eviction_signal="ephemeralpodfs.limit"}': 1}
+    counters = metrics(MEMORY, step(10, pod("a", "1Gi"), storage_gi=2))
+    assert counters == {'kubelet_evictions{eviction_signal="ephemeralpodfs.limit"}': 1}
 
 
 def test_a_collection_that_frees_enough_counts_nothing() -> None:
     """One that does not counts the eviction, once."""
     low = step(10, pod("a"), disk_gi=5)
     assert metrics(DISK, low, resume(50)) == {}
-    found = metrics(DISK, low, resume(6))
-    assert found['kubelet_evictions{eviction_signal="nodefs.available"}'] == 1
-    assert found[AGE.format("count", "nodefs.available", "")] == 1
+    counters = metrics(DISK, low, resume(6))
+    assert counters['kubelet_evictions{eviction_signal="nodefs.available"}'] == 1
+    assert counters[AGE.format("count", "nodefs.available", "")] == 1
 
 
 def test_a_threshold_that_finds_no_pods_has_no_age() -> None:

@@ -85,10 +85,10 @@ def test_drafts_are_read_in_order() -> None:
                 Record(time_ns=at_ns, marker=Marker(name=str(number))), rank=ranks[number % 2]
             )
         numbering = RecordNumbering()
-        found = list(drafts.records(numbering, PodTemplates(numbering)))
+        rows = list(drafts.records(numbering, PodTemplates(numbering)))
     expected = sorted(range(500), key=lambda number: (times[number], number % 2, number))
-    assert [int(record.marker.name) for record in found] == expected
-    assert [record.sequence for record in found] == list(range(1, 501))
+    assert [int(record.marker.name) for record in rows] == expected
+    assert [record.sequence for record in rows] == list(range(1, 501))
 
 
 def test_drafts_of_one_shape_share_a_template() -> None:
@@ -99,17 +99,17 @@ def test_drafts_of_one_shape_share_a_template() -> None:
             pod.metadata.name = name
             drafts.add(Record(time_ns=1, pod_create=PodCreate(pod=pod)))
         numbering = RecordNumbering()
-        found = kinds(drafts.records(numbering, PodTemplates(numbering)))
-    assert found == ["pod_create", "template", "pod_create", "pod_create"]
+        rows = kinds(drafts.records(numbering, PodTemplates(numbering)))
+    assert rows == ["pod_create", "template", "pod_create", "pod_create"]
 
 
 def test_rows_of_a_file_without_names_have_as_many_fields_as_columns(tmp_path: Path) -> None:
     """Remarks and empty lines are passed over."""
     file = tmp_path / "a.csv"
     file.write_text("# remark\n\n1,x\n2,\n3\n")
-    found = table_rows(file, ("number", "text"))
-    first, second = next(found), next(found)
+    rows = table_rows(file, ("number", "text"))
+    first, second = next(rows), next(rows)
     assert (first.integer("number"), first.text("text"), first.has("other")) == (1, "x", False)
     assert (second.text("text"), second.integer("text")) == ("", None)
     with pytest.raises(TraceError, match=r"a\.csv, line 5: has 1 fields; expected 2"):
-        next(found)
+        next(rows)

@@ -164,8 +164,8 @@ def test_deletions_by_users_and_drains_are_input(tmp_path: Path) -> None:
         line(4, "MODIFIED", _running("a", 8, metadata={**_STOPS, "deletionGracePeriodSeconds": 0})),
         line(4, "DELETED", _running("a", 9, metadata=_STOPS)),
     )
-    found = [(delete.object.name, delete.cause) for delete in deletes(records)]
-    assert found == [("a", "user"), ("b", "drain"), ("c", "user")]
+    deletions = [(delete.object.name, delete.cause) for delete in deletes(records)]
+    assert deletions == [("a", "user"), ("b", "drain"), ("c", "user")]
     graces = [
         delete.grace_period_seconds if delete.HasField("grace_period_seconds") else None
         for delete in deletes(records)

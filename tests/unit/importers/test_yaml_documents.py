@@ -140,22 +140,22 @@ def test_the_items_of_a_list_are_those_that_yaml_reads(
         with pytest.raises(YamlDocumentError):
             list(documents.read(text.splitlines(keepends=True)))
         return
-    found = list[tuple[int, object]]()
+    values = list[tuple[int, object]]()
     try:
-        found.extend(documents.read(text.splitlines(keepends=True)))
+        values.extend(documents.read(text.splitlines(keepends=True)))
     except YamlDocumentError as refusal:
         assert str(refusal) == "has items and is not a List"  # noqa: PT017 - else it is no refusal
         assert not str(expected["kind"]).endswith("List")
         return
-    assert [item for _, value in found for item in _objects(value)] == _objects(expected)
+    assert [item for _, value in values for item in _objects(value)] == _objects(expected)
 
 
 def test_items_of_a_list_come_one_by_one_with_their_lines() -> None:
     """One by one, before the end of the List is read."""
     lines = ["apiVersion: v1", "items:", *_ITEM, *_ITEM, "kind: List", "metadata: {}"]
-    found = YamlDocuments(lists=True).read(f"{line}\n" for line in lines)
+    values = YamlDocuments(lists=True).read(f"{line}\n" for line in lines)
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "n"}}
-    assert list(found) == [(3, pod), (7, pod)]
+    assert list(values) == [(3, pod), (7, pod)]
 
 
 def test_a_list_of_kubectls_is_read_as_libyaml_reads_it_and_hardly_by_libyaml(
@@ -172,9 +172,9 @@ def test_a_list_of_kubectls_is_read_as_libyaml_reads_it_and_hardly_by_libyaml(
 
     monkeypatch.setattr("replay.kube.documents.yaml.load", counted)
     lines = text.splitlines(keepends=True)
-    found = list(YamlDocuments(lists=True).read(lines))
-    assert [item for _, item in found] == expected
-    assert all(lines[at - 1].startswith("- apiVersion") for at, _ in found)
+    values = list(YamlDocuments(lists=True).read(lines))
+    assert [item for _, item in values] == expected
+    assert all(lines[at - 1].startswith("- apiVersion") for at, _ in values)
     assert len(calls) < 100
     assert max(len(call.splitlines()) for call in calls) < 5
 
@@ -183,9 +183,9 @@ def test_a_list_with_an_alias_of_another_item_is_read_whole() -> None:
     """Its first items were yielded already, and are not yielded again."""
     first = [*_ITEM, "  spec: &s {x: 1}"]
     lines = ["apiVersion: v1", "items:", *_ITEM, *first, *_ITEM, "  spec: *s", "kind: List"]
-    found = [value for _, value in YamlDocuments(lists=True).read(f"{line}\n" for line in lines)]
-    assert found[0]["metadata"] == {"name": "n"}
-    assert [document["spec"] for document in found[1]["items"]] == [{"x": 1}, {"x": 1}]
+    values = [value for _, value in YamlDocuments(lists=True).read(f"{line}\n" for line in lines)]
+    assert values[0]["metadata"] == {"name": "n"}
+    assert [document["spec"] for document in values[1]["items"]] == [{"x": 1}, {"x": 1}]
 
 
 def test_what_is_wrong_in_a_long_list_has_its_line() -> None:
@@ -216,8 +216,8 @@ def test_blocks_that_were_read_before_are_not_read_again(monkeypatch: pytest.Mon
 def test_lines_are_counted_over_documents() -> None:
     """Of documents, and of what is wrong in one."""
     text = "# head\n---\na: 1\n---\n\n---\nb: 2\n...\n"
-    found = list(YamlDocuments().read(text.splitlines(keepends=True)))
-    assert found == [(2, {"a": 1}), (6, {"b": 2})]
+    values = list(YamlDocuments().read(text.splitlines(keepends=True)))
+    assert values == [(2, {"a": 1}), (6, {"b": 2})]
     with pytest.raises(YamlDocumentError) as refusal:
         _read("a: 1\n---\nb: 1\nc: d: e\n")
     assert refusal.value.line == 4

@@ -33,12 +33,12 @@ def changed(*sets: str) -> list[trace_pb2.Record]:
 
 def slices(*sets: str) -> dict[str, ResourceSlice]:
     """Return the slices at the end of the trace with overrides."""
-    found = {}
+    by_name = {}
     for record in changed(*sets):
         put = record.update if record.HasField("update") else record.create
         if put.HasField("resource_slice"):
-            found[put.resource_slice.metadata.name] = put.resource_slice
-    return found
+            by_name[put.resource_slice.metadata.name] = put.resource_slice
+    return by_name
 
 
 def names(slice_: ResourceSlice) -> list[str]:

@@ -46,10 +46,10 @@ def records(path: Path, *sets: str) -> list[trace_pb2.Record]:
     return list(Overrides(sets=sets).records(lambda: open_trace([file]), 0))
 
 
-def requests_of(found: list[trace_pb2.Record]) -> dict[str, list[dict[str, str]]]:
+def requests_of(changed: list[trace_pb2.Record]) -> dict[str, list[dict[str, str]]]:
     """Return the requests of the pod's and the Deployment's containers, by the object's name."""
     requests = {}
-    for record in found:
+    for record in changed:
         if record.create.HasField("deployment"):
             spec = record.create.deployment.spec.template.spec
         elif record.HasField("pod_create"):
@@ -64,8 +64,8 @@ def requests_of(found: list[trace_pb2.Record]) -> dict[str, list[dict[str, str]]
 
 def test_requests_of_selected_pods_are_multiplied(tmp_path: Path) -> None:
     """Of all containers; what is counted as wholes stays, and a limit stands for a request."""
-    found = requests_of(records(tmp_path, "pods(app=bare).requests*=0.5"))
-    assert found == {
+    by_pod = requests_of(records(tmp_path, "pods(app=bare).requests*=0.5"))
+    assert by_pod == {
         "bare": [
             {"cpu": "50m", "memory": "50Mi", "example.com/gpu": "1"},
             {"memory": "512Mi"},
@@ -77,8 +77,8 @@ def test_requests_of_selected_pods_are_multiplied(tmp_path: Path) -> None:
 
 def test_a_workload_s_template_is_multiplied_and_rounded_up(tmp_path: Path) -> None:
     """To thousandths of a core."""
-    found = requests_of(records(tmp_path, "pods(app=web).requests.cpu*=0.5"))
-    assert found["web"] == [{"cpu": "167m"}]
+    by_pod = requests_of(records(tmp_path, "pods(app=web).requests.cpu*=0.5"))
+    assert by_pod["web"] == [{"cpu": "167m"}]
 
 
 def test_a_limit_below_the_new_request_is_raised(tmp_path: Path) -> None:

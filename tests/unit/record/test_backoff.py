@@ -22,13 +22,13 @@ class Clock:
 
 def waits(backoff: Backoff, clock: Clock, attempt_s: float, count: int) -> list[float]:
     """Return the waits of attempts that each take `attempt_s`."""
-    found = []
+    seconds = []
     for _ in range(count):
         backoff.begin()
         clock.now_s += attempt_s
-        found.append(backoff.wait_s())
-        clock.now_s += found[-1]
-    return found
+        seconds.append(backoff.wait_s())
+        clock.now_s += seconds[-1]
+    return seconds
 
 
 def test_waits_double_up_to_the_limit_as_client_go_has_it() -> None:

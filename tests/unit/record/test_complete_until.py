@@ -236,13 +236,13 @@ def _check_state(server: ServerModel, claimed: ResourceCoverage, events: list[An
         return
     state: dict[str, str] = {}
     for line in events:
-        own = line["event"]["object"]["metadata"]
+        item = line["event"]["object"]["metadata"]
         if line["event"]["type"] == "DELETED":
-            state.pop(own["uid"], None)
+            state.pop(item["uid"], None)
         else:
-            state[own["uid"]] = own["resourceVersion"]
+            state[item["uid"]] = item["resourceVersion"]
     metadata = [pod["metadata"] for pod in server.pods.values()]
-    assert state == {own["uid"]: own["resourceVersion"] for own in metadata}
+    assert state == {item["uid"]: item["resourceVersion"] for item in metadata}
 
 
 @settings(max_examples=300, deadline=None)

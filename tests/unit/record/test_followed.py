@@ -113,13 +113,13 @@ def test_the_frames_lead_to_what_the_server_has(steps: list[tuple[str, int]]) ->
     client.watch()
     assert client.state() == server.state()
     assert client.followed.objects == len(server.pods)
-    told = [_identity(frame) for frame in client.frames if frame.type != GAP]
-    assert len(told) == len(set(told))
+    identities = [_identity(frame) for frame in client.frames if frame.type != GAP]
+    assert len(identities) == len(set(identities))
 
 
 def _identity(frame: WatchEvent) -> tuple[str, str, str]:
-    own = frame.object["metadata"]
-    return frame.type, own["uid"], own["resourceVersion"]
+    metadata = frame.object["metadata"]
+    return frame.type, metadata["uid"], metadata["resourceVersion"]
 
 
 def test_repeated_events_are_reported_once() -> None:

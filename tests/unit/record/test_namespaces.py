@@ -89,8 +89,8 @@ def made(outcome: RecordingResult) -> list[Record]:
 
 def names_in(records: list[Record]) -> list[str]:
     """Return namespace and name of the created pods."""
-    found = [record.pod_create.pod.metadata for record in records if record.HasField("pod_create")]
-    return [f"{profile.namespace}/{profile.name}" for profile in found]
+    pods = [record.pod_create.pod.metadata for record in records if record.HasField("pod_create")]
+    return [f"{profile.namespace}/{profile.name}" for profile in pods]
 
 
 def plain(folder: Path) -> Iterator[bytes]:

@@ -60,8 +60,8 @@ def told(records: Iterable[Record]) -> list[str]:
 
 def names(records: Iterable[Record]) -> list[str]:
     """Return the names of the pods that are created."""
-    found = [record for record in records if record.HasField("pod_create")]
-    return [record.pod_create.pod.metadata.name for record in found]
+    pods = [record for record in records if record.HasField("pod_create")]
+    return [record.pod_create.pod.metadata.name for record in pods]
 
 
 def test_a_list_and_its_watch_become_a_trace(tmp_path: Path) -> None:

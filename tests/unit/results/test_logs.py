@@ -165,8 +165,8 @@ def test_a_pods_entries_are_found_with_the_attempts_before_them(tmp_path: Path) 
     named.observed.nominated.victims.add(uid="uid-a")
     log.write(named)
     log.close()
-    found = [(entry.sequence, before) for entry, before in read_entries(path, "uid-a")]
-    assert found == [(1, 0), (3, 2)]
+    entries = [(entry.sequence, before) for entry, before in read_entries(path, "uid-a")]
+    assert entries == [(1, 0), (3, 2)]
 
 
 @settings(max_examples=50)

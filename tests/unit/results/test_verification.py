@@ -109,8 +109,8 @@ def test_a_run_that_broke_off_is_unchecked(tmp_path: Path) -> None:
     run.write_manifest(Manifest(version="0", seed=7, rules="v1.34", traces=()))
     run.decision_log().close()
     run.end()
-    (found,) = verify(run)
-    assert (found.verdict, "broke off" in found.problem) == ("unchecked", True)
+    (verification,) = verify(run)
+    assert (verification.verdict, "broke off" in verification.problem) == ("unchecked", True)
 
 
 def test_the_command_ends_with_1_where_a_file_is_not_ok(run: RunDirectory) -> None:

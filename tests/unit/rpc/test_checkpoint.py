@@ -46,9 +46,9 @@ def _read(chunks: Chunks, service: str = "queue", limits: Limits = DEFAULT_LIMIT
 def test_a_state_is_read_back_unchanged() -> None:
     """With its info, and with exact 64-bit integers."""
     plain = {"a": [1, None, True, "x"], "least": -(2**63), "most": 2**63 - 1}
-    found = _read(_chunks(plain))
-    assert (found.state, found.size) == (plain, len(orjson.dumps(plain)))
-    info = found.info
+    state = _read(_chunks(plain))
+    assert (state.state, state.size) == (plain, len(orjson.dumps(plain)))
+    info = state.info
     assert (info.service, info.version, info.time_ns) == (
         session_pb2.SERVICE_KIND_QUEUE,
         package_version(),

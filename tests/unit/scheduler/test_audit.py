@@ -51,11 +51,11 @@ class Session:
             answer.pop.uid, answer.pop.cycle = uid, 1
             answers.append(answer)
         round_ = scheduler_pb2.Round(events=events, answers=answers)
-        found = self.audit.judge(round_, scheduler_pb2.RoundOutcomes(outcomes=outcomes))
+        by_decision = self.audit.judge(round_, scheduler_pb2.RoundOutcomes(outcomes=outcomes))
         assert not self.audit.stopped
         return {
             uid: [violation.cause for violation in violations]
-            for (uid, _), violations in found.items()
+            for (uid, _), violations in by_decision.items()
         }
 
 

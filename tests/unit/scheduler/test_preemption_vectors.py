@@ -100,8 +100,8 @@ SCENARIOS = list(_scenarios())
 @pytest.fixture(params=SCENARIOS, ids=lambda vector: str(vector["scenario"]["id"]))
 def vector(request: pytest.FixtureRequest) -> Json:
     """Give each vector in turn."""
-    found: Json = request.param
-    return found
+    evaluation: Json = request.param
+    return evaluation
 
 
 def _evaluate(vector: Json) -> PreemptionEvaluation:
@@ -119,9 +119,9 @@ def test_there_are_plain_vectors_to_compare() -> None:
 def test_the_preemptor_agrees_with_upstreams_vectors(vector: Json) -> None:
     """Eligibility, candidates with their victims and criteria, and refusals agree."""
     expected = vector["expected"]["preemption"]
-    found = _evaluate(vector)
-    assert found.ineligible == expected["reason"]
-    assert sorted(found.potential_nodes) == sorted(expected["potentialNodes"])
+    evaluation = _evaluate(vector)
+    assert evaluation.ineligible == expected["reason"]
+    assert sorted(evaluation.potential_nodes) == sorted(expected["potentialNodes"])
     unknown_starts = expected.get("nilStartTime", [])
     assert {
         candidate.candidate.node: (
@@ -134,7 +134,7 @@ def test_the_preemptor_agrees_with_upstreams_vectors(vector: Json) -> None:
                 candidate.criteria.num_victims,
             ),
         )
-        for candidate in found.candidates
+        for candidate in evaluation.candidates
     } == {
         node: (
             item["victims"],
@@ -147,7 +147,7 @@ def test_the_preemptor_agrees_with_upstreams_vectors(vector: Json) -> None:
         )
         for node, item in expected["candidates"].items()
     }
-    for judged in found.candidates:
+    for judged in evaluation.candidates:
         node = judged.candidate.node
         if node not in unknown_starts and judged.criteria is not None:
             start = expected["candidates"][node]["criteria"]["earliestStartOfHighest"]
@@ -158,7 +158,7 @@ def test_the_preemptor_agrees_with_upstreams_vectors(vector: Json) -> None:
             candidate.refusal.code.label,
             sorted(candidate.refusal.reasons),
         )
-        for candidate in found.non_candidates
+        for candidate in evaluation.non_candidates
     } == {
         node: (item["plugin"], item["code"], sorted(item["reasons"]))
         for node, item in expected["nonCandidates"].items()

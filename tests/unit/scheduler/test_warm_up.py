@@ -17,9 +17,9 @@ def test_warming_up_calls_every_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     warm_up()
     named = {**vars(kernels), **vars(batch_kernels), **vars(domain_kernels)}
     named["least_allocated"] = usage_kernels.least_allocated
-    found = {name: item for name, item in named.items() if isinstance(item, Kernel)}
-    assert not [name for name in found if found[name].machine_code is None]
-    assert len(found) == 31
+    kernels_by_name = {name: item for name, item in named.items() if isinstance(item, Kernel)}
+    assert not [name for name in kernels_by_name if kernels_by_name[name].machine_code is None]
+    assert len(kernels_by_name) == 31
 
 
 def test_a_kernel_is_plain_python_until_it_has_taken_its_steps(

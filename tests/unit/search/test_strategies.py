@@ -75,11 +75,11 @@ def test_each_border_of_any_check_is_one_and_exhaustive_finds_all_and_the_optimu
     ]
     search = LineSearch(size, minimises=random.random() < 0.5)
     searched(search, outcome)
-    found = [(border.holds, border.fails) for border in search.borders()]
-    assert set(found) <= set(every)
+    pairs = [(border.holds, border.fails) for border in search.borders()]
+    assert set(pairs) <= set(every)
     assert all(border.is_adjacent for border in search.borders())
     if truth[0] != truth[-1]:
-        assert found
+        assert pairs
     search = LineSearch(size, exhaustive=True)
     assert searched(search, outcome) == size
     assert [(border.holds, border.fails) for border in search.borders()] == every

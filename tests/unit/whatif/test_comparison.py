@@ -59,15 +59,15 @@ def test_the_waits_of_bound_and_of_pending_pods_are_separate() -> None:
 def test_equal_runs_have_no_change() -> None:
     """Neither in a group nor in a figure."""
     a, b = run(pod("same", "n1")), run(pod("same", "n1"))
-    found = compare(a, b)
-    assert not any(group.counts for group in found.groups)
-    assert not any(figure.change for figure in found.figures)
+    comparison = compare(a, b)
+    assert not any(group.counts for group in comparison.groups)
+    assert not any(figure.change for figure in comparison.figures)
 
 
 def test_a_figures_change_has_its_size() -> None:
     """In itself, and as a share of A's."""
-    found = compare(run(pod("x", "n1"), pod("y", "n1")), run(pod("x", "n1"), pod("y")))
-    bound = next(figure for figure in found.figures if figure.name == "bound")
+    comparison = compare(run(pod("x", "n1"), pod("y", "n1")), run(pod("x", "n1"), pod("y")))
+    bound = next(figure for figure in comparison.figures if figure.name == "bound")
     assert (bound.change, bound.share) == (-1, -0.5)
 
 

@@ -22,16 +22,16 @@ def bound(name: str, node: str, *, at_ns: int = 0, tied: int = 1) -> trace_pb2.D
 
 def run(path: Path, *decisions: trace_pb2.Decision, start_ns: int = 0) -> RunDirectory:
     """Return a run that begins at `start_ns` and decided these."""
-    found = RunDirectory.create(path)
-    history = found.round_log()
+    directory = RunDirectory.create(path)
+    history = directory.round_log()
     history.write(scheduler_pb2.Round(time_ns=start_ns))
     history.close()
-    log = found.decision_log()
+    log = directory.decision_log()
     for decision in decisions:
         decision.time_ns += start_ns
         log.write(decision)
     log.close()
-    return found
+    return directory
 
 
 def test_runs_that_begin_at_other_times_are_compared_from_their_beginnings(tmp_path: Path) -> None:

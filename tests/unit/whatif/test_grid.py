@@ -13,13 +13,13 @@ from replay.whatif.sweep_table import cells_csv, plot, table, table_csv
 def test_a_range_and_a_list_span_their_cells() -> None:
     """The last axis goes fastest; an override becomes --set."""
     axes = [parse_axis("set:priorityClass.batch.value=0,50"), parse_axis("seed=1..2")]
-    found = list(cells(axes, ["trace.ktr"]))
-    assert [cell.arguments for cell in found[:2]] == [
+    all_cells = list(cells(axes, ["trace.ktr"]))
+    assert [cell.arguments for cell in all_cells[:2]] == [
         ("trace.ktr", "--set", "priorityClass.batch.value=0", "--seed", "1"),
         ("trace.ktr", "--set", "priorityClass.batch.value=0", "--seed", "2"),
     ]
-    assert len({cell.name for cell in found}) == 4
-    assert found[0].group == found[1].group != found[2].group
+    assert len({cell.name for cell in all_cells}) == 4
+    assert all_cells[0].group == all_cells[1].group != all_cells[2].group
 
 
 def test_a_grid_that_grows_keeps_the_names_of_its_cells() -> None:
@@ -31,8 +31,8 @@ def test_a_grid_that_grows_keeps_the_names_of_its_cells() -> None:
 
 def test_a_flag_is_given_or_left_out() -> None:
     """For true and false."""
-    found = list(cells([parse_axis("disable-preemption=true,false")], ["t"]))
-    assert [cell.arguments for cell in found] == [("t", "--disable-preemption"), ("t",)]
+    all_cells = list(cells([parse_axis("disable-preemption=true,false")], ["t"]))
+    assert [cell.arguments for cell in all_cells] == [("t", "--disable-preemption"), ("t",)]
 
 
 @pytest.mark.parametrize(

@@ -285,8 +285,8 @@ def test_lower_classes_give_first_and_the_nearest_pod_goes() -> None:
     ]
 
     def chosen(cpu: int) -> list[str] | object:
-        found = victims({"cpu": cpu}, pods)
-        return found if isinstance(found, NotEnough) else [victim.uid for victim in found]
+        uids = victims({"cpu": cpu}, pods)
+        return uids if isinstance(uids, NotEnough) else [victim.uid for victim in uids]
 
     assert chosen(500) == ["b-near"]
     assert chosen(800) == ["b-near", "b-far"]

@@ -442,8 +442,8 @@ def test_pods_that_were_refused_together_get_each_their_status() -> None:
     world.feed(0, create_pod(make_pod("gone")))
     world.events()
     world.feed(0, delete("Pod", "gone"))
-    told = refusals("uid-q", "uid-gone", "uid-p", messages=("none", "lost", "full"))
-    assert apply(world, told) == []
+    refused = refusals("uid-q", "uid-gone", "uid-p", messages=("none", "lost", "full"))
+    assert apply(world, refused) == []
     assert condition(world, "q", "PodScheduled") == ("False", "Unschedulable", "none")
     assert condition(world, "p", "PodScheduled") == ("False", "Unschedulable", "full")
     assert world.events() == ["remove", "patch", "patch"]
@@ -461,9 +461,9 @@ def test_a_nomination_that_a_refusal_clears_is_logged_after_its_attempt() -> Non
     world = make_world()
     world.feed(0, create_pod(make_pod("q")))
     world.pod("p").message.status.nominated_node_name = "n"
-    told = refusals("uid-p", "uid-q")
-    told.refusals.verdicts[0].ends_nomination.SetInParent()
-    apply(world, told)
+    refused = refusals("uid-p", "uid-q")
+    refused.refusals.verdicts[0].ends_nomination.SetInParent()
+    apply(world, refused)
     assert not world.pod("p").message.status.nominated_node_name
     kinds = [
         (entry.observed.WhichOneof("observed"), entry.observed.object.name)

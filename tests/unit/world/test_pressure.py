@@ -318,8 +318,8 @@ def test_the_kernel_notifies_of_a_crossing_at_its_moment() -> None:
     for notifies, evicted_s in ((True, 33), (False, 40)):
         kubelets = FakeKubelets(calms=True, notifies=notifies)
         _, _, _, entries = play(kubelets, *records)
-        found = [entry.time_ns // S for entry in entries if entry.observed.HasField("evicted")]
-        assert found == [evicted_s]
+        seconds = [entry.time_ns // S for entry in entries if entry.observed.HasField("evicted")]
+        assert seconds == [evicted_s]
 
 
 def test_a_notified_step_does_not_restart_the_loops_interval() -> None:

@@ -36,12 +36,12 @@ def agent(
 
 def active(world: World) -> Images:
     """Return the number of pods that have not ended and do not terminate, by image."""
-    found: Images = {}
+    by_image: Images = {}
     for pod in world.cluster.pods.values():
         if pod.is_active:
             image = pod.message.spec.containers[0].image
-            found[image] = found.get(image, 0) + 1
-    return dict(sorted(found.items()))
+            by_image[image] = by_image.get(image, 0) + 1
+    return dict(sorted(by_image.items()))
 
 
 def live(

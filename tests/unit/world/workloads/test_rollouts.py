@@ -57,17 +57,17 @@ def image(pod: PodRecord | workloads_pb2.PodTemplateSpec) -> str:
 def sizes(world: World) -> Sizes:
     """Return the replicas of each ReplicaSet by its template's image, without empty ones."""
     sets = world.cluster.replica_sets.values()
-    found = {image(set_.spec.template): set_.spec.replicas for set_ in sets}
-    return {name: size for name, size in sorted(found.items()) if size}
+    by_image = {image(set_.spec.template): set_.spec.replicas for set_ in sets}
+    return {name: size for name, size in sorted(by_image.items()) if size}
 
 
 def active(world: World) -> Sizes:
     """Return the number of pods that have not ended and do not terminate, by image."""
-    found: Sizes = {}
+    by_image: Sizes = {}
     for pod in world.cluster.pods.values():
         if pod.is_active:
-            found[image(pod)] = found.get(image(pod), 0) + 1
-    return dict(sorted(found.items()))
+            by_image[image(pod)] = by_image.get(image(pod), 0) + 1
+    return dict(sorted(by_image.items()))
 
 
 def live(world: World, from_s: int, until_s: int, *, binds: bool = True) -> list[tuple[int, Sizes]]:
