@@ -144,7 +144,7 @@ def _by_judge(judge: ComparedRun, rival: ComparedRun) -> list[str]:
             judge=judge.name, rival=rival.name, explained=explained, decision=theirs
         )
         return list(choice.reasons())
-    return [*_other_order(judge, rival), *_attempted_elsewhen(judge, rival)]
+    return [*_other_order(judge, rival), *_attempt_in_other_run(judge, rival)]
 
 
 def _other_order(judge: ComparedRun, rival: ComparedRun) -> Iterator[str]:
@@ -162,7 +162,7 @@ def _other_order(judge: ComparedRun, rival: ComparedRun) -> Iterator[str]:
         yield f"PrioritySort puts the former first: their priorities are {priorities}."
 
 
-def _attempted_elsewhen(judge: ComparedRun, rival: ComparedRun) -> Iterator[str]:
+def _attempt_in_other_run(judge: ComparedRun, rival: ComparedRun) -> Iterator[str]:
     """Yield when each run decides about the pod that the other one tries first."""
     for side, other in ((judge, rival), (rival, judge)):
         decision, beside = side.decision, other.decision

@@ -75,7 +75,8 @@ class Cluster:
     def pods(self) -> list[ClusterPod]:
         """Return the pods that have not finished, by key."""
         if self._new_pod_keys or len(self._pod_keys) != len(self.by_key):
-            # A key that came back stands twice. Sorting what is nearly sorted costs little.
+            # A key that was removed and added again is listed twice. Sorting a list that is nearly
+            # sorted costs little.
             keys = sorted([*self._pod_keys, *self._new_pod_keys])
             self._pod_keys = [key for key in dict.fromkeys(keys) if key in self.by_key]
             self._new_pod_keys = []

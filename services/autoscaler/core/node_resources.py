@@ -1,6 +1,6 @@
 """Computes a node's resources for the cluster's limits: cores, memory, and GPUs by type.
 
-What one node of a group has, the first that is looked at, is taken for all nodes of the group.
+All nodes of a group count as having the resources of the first one that is looked at.
 
 Source: kubernetes/autoscaler 1.36 resourcequotas/cache.go; core/utils/utils.go,
 GetNodeCoresAndMemory; processors/customresources/gpu_processor.go, GetNodeResourceTargets.

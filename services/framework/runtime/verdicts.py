@@ -1,11 +1,11 @@
 """All verdicts about a profile's pods: what is kept by class and row, and what makes it stale.
 
 **A class** is the pods with one spec and one spec.nodeName that also have equal keys for those
-plugins whose keys follow from more (`Plugin.keys_follow_pod`). An attempt gets its pod's class from
-`Verdicts.pre_filtered`, which runs PreFilter for a new class, and brings it up to date by
-`ClassVerdicts.sync`. PreScore runs at the first attempt of the class for which several nodes are
-feasible. Either runs for those plugins only of which no kept class holds a column with the pod's
-key. **A row** is a node. By row is kept, each from the one before:
+plugins whose keys follow from more (`Plugin.keys_follow_pod`), unless these skip the spec. An
+attempt gets its pod's class from `Verdicts.pre_filtered`, which runs PreFilter for a new class, and
+brings it up to date by `ClassVerdicts.sync`. PreScore runs at the first attempt of the class for
+which several nodes are feasible. Either runs only for plugins of which no kept class has a column
+with the pod's key. **A row** is a node. By row is kept, each from the one before:
 
 - `PluginColumn` (`plugin_columns.py`): the verdict of one plugin, shared by the pods for which it
   returns the same key. The plugin declares what its verdict depends on (`Scope`). From that alone

@@ -214,7 +214,7 @@ class Templates:
 
 
 def is_passing(taint_key: str, options: Options) -> bool:
-    """Return whether a taint says something of a node's moment, and not of its kind."""
+    """Return whether a taint describes a passing state of a node, and not its kind."""
     return (
         taint_key in _PASSING_TAINTS
         or is_startup_taint(taint_key, options)

@@ -27,7 +27,7 @@ PREEMPTION = "DefaultPreemption"
 
 
 def refusal(framework: Framework, pod: Pod, row: int) -> Status | None:
-    """Return why the filters refuse a pending pod the node of a live row, None if they do not.
+    """Return why the filters refuse the node of a live row to a pending pod, None if they do not.
 
     Raises PluginFailed.
     """
