@@ -283,6 +283,9 @@ async def disturbed(
     replaying = asyncio.ensure_future(found.replay(source, run, timeouts, noted))
 
     async def disturbing() -> None:
+        # A replay that cannot open its first sessions ends at once, as it should.
+        while not (run / DECISIONS).exists() and not replaying.done():
+            await asyncio.sleep(0.01)
         for _ in range(chance.choice((1, 2, 3))):
             await asyncio.sleep(chance.uniform(0.05, within_s))
             if replaying.done():
