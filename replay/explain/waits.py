@@ -2,8 +2,9 @@
 
 A wait begins when the pod is created or its last scheduling gate is removed. It ends with the pod's
 binding, the pod's end, or the run's end. Before the first attempt, the pod waits for its turn;
-after each failed attempt, it waits for whatever that attempt lacked. So the parts of a wait follow
-each other without a gap, and their sum is exactly the wait.
+after each failed attempt, it waits for whatever that attempt lacked; once a node is chosen, for its
+binding, which takes time with some models. So the parts of a wait follow each other without a gap,
+and their sum is exactly the wait.
 
 A refused pod waits for an event that may help, and then perhaps for the end of its backoff; a run
 does not record which event that was, so both form one part.
@@ -28,6 +29,7 @@ UNTRIED = "its first attempt"
 ROOM = "the end of victims"
 DELETIONS = "the deletion of victims"
 UNDONE = "a binding that was refused"
+BINDING = "its binding"
 _PARTS = """
 WITH waits AS (
     SELECT uid, namespace, name, workload_kind, workload_name, waiting_since_ns AS since_ns,
@@ -38,6 +40,11 @@ tried AS (
     SELECT uid, at_ns, sequence, attempt, message, nominated_node, victims, refused
     FROM attempts WHERE (result <> 'Scheduled' OR refused IS NOT NULL)
         AND uid IN (SELECT uid FROM waits)
+),
+bound AS (
+    SELECT uid, at_ns - took_ns AS from_ns, sequence, attempt, NULL AS message,
+        NULL AS nominated_node, NULL AS victims, NULL AS refused, true AS runs
+    FROM attempts WHERE took_ns > 0 AND uid IN (SELECT uid FROM waits)
 ),
 deleted AS (
     SELECT tried.uid, min(victim.at_ns) AS at_ns, min(victim.sequence) AS sequence, tried.attempt,
@@ -53,6 +60,8 @@ marks AS (
     FROM waits
     UNION ALL
     SELECT *, sequence IN (SELECT decided FROM deleted) FROM tried
+    UNION ALL
+    FROM bound
     UNION ALL
     SELECT uid, at_ns, sequence, attempt, NULL, nominated_node, victims, NULL, false FROM deleted
 ),
@@ -278,7 +287,7 @@ def _with_nodes(run: RunDirectory, tables: RunTables, waits: PodWaits, top: int)
     if pod.node:
         changes = changes_before(run, pod.node, pod.tried_ns, pod.until_ns, top)
         waits = replace(waits, changes=changes)
-    refused = [part for part in pod.parts if part.cause not in {UNTRIED, ROOM, DELETIONS, UNDONE}]
+    refused = [part for part in pod.parts if part.cause not in _UNREFUSED]
     if not refused:
         return waits
     longest = max(refused, key=lambda part: part.length_ns)
@@ -287,6 +296,8 @@ def _with_nodes(run: RunDirectory, tables: RunTables, waits: PodWaits, top: int)
     return replace(waits, near=near, near_ns=longest.from_ns)
 
 
+_UNREFUSED = frozenset({UNTRIED, ROOM, DELETIONS, UNDONE, BINDING})
+"""The causes that no refusal of nodes precedes."""
 _OWNERS = """
 SELECT uid, coalesce(workload_kind || ' ' || namespace || '/' || workload_name,
     'Pod ' || namespace || '/' || name) FROM pods
@@ -342,8 +353,9 @@ def cause_of(
 ) -> tuple[str, tuple[tuple[str, int], ...]]:
     """Return what a pod waits for after an attempt, and all reasons with their numbers of nodes.
 
-    `runs`: the deletions of its preemption have not reached the API server yet. After a refusal,
-    the pod waits for the reasons that refused at least half as many nodes as the first reason.
+    `runs`: its binding, or the deletions of its preemption, have not reached the API server yet.
+    After a refusal, the pod waits for the reasons that refused at least half as many nodes as the
+    first reason.
     """
     if is_untried:
         return UNTRIED, ()
@@ -351,6 +363,8 @@ def cause_of(
         return UNDONE, ()
     if is_nominated:
         return DELETIONS if runs else ROOM, ()
+    if runs:
+        return BINDING, ()
     reasons = sorted(
         counted_reasons((message or "").partition(PREEMPTION_MARK)[0]),
         key=lambda reason: (-reason[1], reason[0]),

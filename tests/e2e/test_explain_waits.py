@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from replay.cli.errors import REFUSED
-from replay.explain.waits import ROOM, UNTRIED, PodWaits, cause_of, waits_of, workloads_that_waited
+from replay.explain.waits import (
+    BINDING,
+    ROOM,
+    UNTRIED,
+    PodWaits,
+    cause_of,
+    waits_of,
+    workloads_that_waited,
+)
 from replay.results.run.directory import RunDirectory
 from replay.results.tables.query import RunTables
 from tests.e2e.commands import reprieve
@@ -139,3 +147,18 @@ def test_a_wait_is_of_the_whole_time(runs: Path) -> None:
     """A moment makes no sense with it."""
     done = reprieve(runs, "explain", "x", "gated", "--wait", "--at", "1m", code=REFUSED)
     assert "leave --at and --attempt out" in " ".join(done.stderr.split())
+
+
+def test_a_binding_that_takes_time_is_a_part_of_its_own(tmp_path: Path) -> None:
+    """The node is chosen at once; a gated pod is never bound, and waits for nothing."""
+    (tmp_path / "gated.yaml").write_text(GATED)
+    options = ["--model", "bind-cost=5s", "--until", "3m", "-q", "--no-report"]
+    reprieve(tmp_path, "replay", "gated.yaml", *options, "--run", "run", code=None)
+    run = RunDirectory.open(tmp_path / "run")
+    parts = [
+        [(part.cause, part.from_ns - pod.from_ns, part.length_ns) for part in pod.parts]
+        for _, waited_ns, waits in waited(run)
+        for pod in waits.pods
+        if waited_ns is not None
+    ]
+    assert parts == [[(BINDING, 0, 5 * 10**9)]] * 2
