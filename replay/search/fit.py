@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from replay.results.run.cluster import ActivePod, ClusterState
 from replay.results.run.directory import RunDirectory
 from replay.search.answer import Answer
-from replay.whatif.assertions import Assertion, parse_assertion
+from replay.whatif.assertions import Assertion, meets, parse_assertion
 from replay.whatif.facts import RunFacts, read_facts
 from reprieve.kube.v1beta1 import pod_pb2
 from services.terminal import counted
@@ -42,7 +42,7 @@ class CopiedPods:
     def checks(self, *, may_preempt: bool) -> list[Assertion]:
         """Return the checks: copies have nodes and, without `may_preempt`, nobody is displaced."""
         texts = [
-            f"pending{{namespace={pod.metadata.namespace}, name={pod.metadata.name}-*}} == 0"
+            f"pending{{namespace={pod.metadata.namespace}, name={pod.metadata.name}-#}} == 0"
             for pod in self.pods
         ]
         if not may_preempt:
@@ -83,38 +83,51 @@ def _room(state: ClusterState, pod: ActivePod) -> int:
 class Fit:
     """How many copies fit.
 
-    is_limited: the limit of the search holds. nodes: copies by node. stopped: sentences about the
-    next copy. preempted: pods that the copies preempt, by key.
+    is_limited: the limit of the search holds. fails_at: the next number that was tried and fails;
+    None: none was. nodes: copies by node. stopped: sentences about the next copy. preempted: pods
+    that the copies preempt, by key.
     """
 
     copies: int
     is_limited: bool
+    fails_at: int | None
     nodes: dict[str, int]
     stopped: tuple[str, ...]
     preempted: tuple[str, ...]
 
     def sentences(self, pods: CopiedPods) -> Iterator[str]:
         """Yield the answer."""
-        least = "At least " if self.is_limited else ""
+        least = "" if self.fails_at == self.copies + 1 else "At least "
         verb = "fits" if self.copies == 1 else "fit"
         text = f"{least}{self.copies:,} more of {pods.names} {verb}"
         if self.nodes:
-            text += f": {_listed([f'{count:,} on {node}' for node, count in self.nodes.items()])}"
+            text += f": {listed([f'{count:,} on {node}' for node, count in self.nodes.items()])}"
         yield f"{text}."
         if self.preempted:
             number = counted(len(self.preempted), "pod")
-            yield f"They preempt {number}: {_listed(self.preempted)}."
+            yield f"They preempt {number}: {listed(self.preempted)}."
         if self.is_limited:
             yield "The search ends at --max-limit."
+        elif least and self.fails_at is not None:
+            yield f"{self.fails_at:,} do not; numbers between the two were not tried."
         yield from self.stopped
 
 
-def fit_of(answer: Answer, pods: CopiedPods) -> Fit | None:
-    """Return what an answer about numbers of copies means; None where none was found to hold."""
+def waiting_already(run: RunDirectory, pods: CopiedPods) -> list[str]:
+    """Return the pods of a run without copies that wait for a node and have names of copies."""
+    checks = pods.checks(may_preempt=True)
+    return [
+        key
+        for key, pod in read_facts(run).pods.items()
+        if pod.pending
+        and any(all(meets(pod, condition) for condition in check.conditions) for check in checks)
+    ]
+
+
+def fit_of(answer: Answer, pods: CopiedPods) -> Fit:
+    """Return what an answer about numbers of copies, of which 0 holds, means."""
     border = answer.border
     holding = border.holds if border is not None else answer.tried[-1]
-    if not holding.holds:
-        return None
     copies = holding.point[0]
     at = border.fails.shows if border is not None else holding.shows
     run = RunDirectory.open(holding.runs[at])
@@ -126,7 +139,8 @@ def fit_of(answer: Answer, pods: CopiedPods) -> Fit | None:
         stopped = tuple(_stopped(next_run, facts, set(pods.keys(copies + 1))))
     return Fit(
         copies=copies,
-        is_limited=border is None,
+        is_limited=border is None and not answer.is_ended_early,
+        fails_at=None if border is None else border.fails.point[0],
         nodes=dict(sorted(on.items(), key=lambda item: (-item[1], item[0]))),
         stopped=stopped,
         preempted=tuple(_preempted(run, set(pods.keys(copies)))),
@@ -142,7 +156,7 @@ def _stopped(run: RunDirectory, before: RunFacts, copies: Collection[str]) -> It
         yield f"The next one does not: {message}"
     victims = _preempted(run, copies)
     if victims:
-        yield f"The next one preempts {_listed(victims)}."
+        yield f"The next one preempts {listed(victims)}."
     others = [
         key
         for key, pod in facts.pods.items()
@@ -152,7 +166,7 @@ def _stopped(run: RunDirectory, before: RunFacts, copies: Collection[str]) -> It
     ]
     if others:
         verb = "has" if len(others) == 1 else "have"
-        yield f"With it {_listed(others)} {verb} no node."
+        yield f"With it {listed(others)} {verb} no node."
 
 
 def _refusals(run: RunDirectory) -> dict[str, str]:
@@ -180,6 +194,7 @@ def _preempted(run: RunDirectory, copies: Collection[str]) -> list[str]:
     return list(victims)
 
 
-def _listed(texts: Sequence[str]) -> str:
+def listed(texts: Sequence[str]) -> str:
+    """Return the first names of a list, and how many there are beyond them."""
     more = len(texts) - _NAMED
     return ", ".join(texts[:_NAMED]) + (f" and {more:,} more" if more > 0 else "")

@@ -1,18 +1,18 @@
 """Checks of a run's figures: FIGURE{LABEL OP VALUE, ...} OP NUMBER.
 
 `preempted{priority<1000} == 0`, `waited_p99{class=web} <= 30`, `allocated{resource=cpu} > 60`. In a
-text "*" stands for any text: `pending{name=web-*} == 0`. Times are seconds, shares percent. Where
-two runs are compared, B is checked; `preempted.change` is B's figure less A's.
-replay.results.summary.figures has the figures. A check of a figure that has no value, such as a
-wait where no pod was bound, fails: it would otherwise hold when all is lost.
+text "*" stands for any text, and "#" for a number: `pending{name=web-*} == 0`. Times are seconds,
+shares percent. Where two runs are compared, B is checked; `preempted.change` is B's figure less
+A's. replay.results.summary.figures has the figures. A check of a figure that has no value, such as
+a wait where no pod was bound, fails: it would otherwise hold when all is lost.
 """
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from operator import eq, ge, gt, le, lt, ne
 
 from replay.overrides.names import closest
@@ -33,6 +33,8 @@ _CHECK = re.compile(
     r"\s*(?P<figure>[a-z_0-9]+)\s*(?:\{(?P<labels>[^{}]*)\})?(?:\.(?P<change>change))?\s*"
     r"(?P<operator>==|!=|<=|>=|<|>)\s*(?P<number>-?\d+(?:\.\d+)?)\s*"
 )
+_WILD: Mapping[str, str] = {"*": ".*", "#": "[0-9]+"}
+"""Characters that stand for others in the value of a label; a name of Kubernetes has none."""
 _LABEL = re.compile(
     r"\s*(?P<label>[a-z]+)\s*(?P<operator>==|!=|<=|>=|=|<|>)\s*(?P<value>[^,]*?)\s*"
 )
@@ -221,5 +223,10 @@ def meets(one: Described, condition: LabelCondition) -> bool:
 
 
 def matches(actual: str, value: str) -> bool:
-    """Return whether a label's value is `value`, in which "*" stands for any text."""
-    return fnmatchcase(actual, value) if "*" in value else actual == value
+    """Return whether a label's value is `value`, in which characters of _WILD stand for others."""
+    return actual == value or _pattern(value).fullmatch(actual) is not None
+
+
+@functools.cache
+def _pattern(value: str) -> re.Pattern[str]:
+    return re.compile("".join(_WILD.get(char) or re.escape(char) for char in value), re.DOTALL)

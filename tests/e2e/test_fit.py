@@ -43,6 +43,13 @@ def running(name: str, requests: dict[str, str], on: str) -> Raw:
     return made | {"status": {"phase": "Running"}}
 
 
+def pending(name: str, requests: dict[str, str]) -> Raw:
+    """Return a pod without a node."""
+    made = pod(name, requests)
+    made["metadata"] |= {"namespace": "default", "uid": f"{name}-uid"}
+    return made | {"status": {"phase": "Pending"}}
+
+
 SMALL = {"cpu": "150m", "memory": "100Mi"}
 OTHER = {"cpu": "100m", "memory": "5M"}
 
@@ -178,6 +185,59 @@ def test_nobody_is_displaced_by_default_and_whom_they_displace_is_counted(tmp_pa
     assert (fit["copies"], len(fit["preempted"])) == (5, 3)
     assert all(name.startswith("back-office/report-") for name in fit["preempted"])
     assert fit["nodes"] == {"general-4": 3, "general-1": 1, "general-3": 1}
+
+
+def test_pods_that_wait_already_are_no_copies(tmp_path: Path) -> None:
+    """Nor where their Deployment has the name of the pod: of 8 CPUs, 8 copies have one each."""
+    items = [*nodes(2, "4"), pending("other", {"cpu": "9"}), pending("web-5d8f9c", {"cpu": "9"})]
+    assert fits(tmp_path, items, [pod("web", {"cpu": "1"})])["fit"]["copies"] == 8
+
+
+def test_a_pod_that_waits_already_under_the_name_of_a_copy_is_named(tmp_path: Path) -> None:
+    """A check could not tell it from one; the replay without copies is enough to say so.
+
+    Beside it there is only the baseline, which has no --apply.
+    """
+    write_list(tmp_path / "cluster.yaml", [*nodes(2, "4"), pending("web-50", {"cpu": "9"})])
+    (tmp_path / "more.yaml").write_text(yaml.safe_dump(pod("web", {"cpu": "1"})))
+    done = reprieve(tmp_path, "fit", "cluster.yaml", "more.yaml", "--run", "f", code=REFUSED)
+    assert done.stderr == (
+        "Error: more.yaml: default/web-50 waits for a node already and would count as copies: "
+        "give the pod that is copied another name\n"
+    )
+    assert len(list(tmp_path.glob("f/cells/*/run/manifest.json"))) == 2
+
+
+@pytest.mark.parametrize(
+    ("options", "sentences"),
+    [
+        (("--max-runs", "1"), ["At least 0 more of web fit."]),
+        (("--max-runs", "2"), ["At least 8 more of web fit: 4 on kube-node-1, 4 on kube-node-2."]),
+        (
+            ("--max-limit", "5"),
+            [
+                "At least 5 more of web fit: 3 on kube-node-2, 2 on kube-node-1.",
+                "The search ends at --max-limit.",
+            ],
+        ),
+    ],
+)
+def test_what_ends_a_search_before_a_copy_fails_leaves_the_least_number(
+    options: tuple[str, ...], sentences: list[str], tmp_path: Path
+) -> None:
+    """8 copies fit, which are tried second; a budget is not called the limit."""
+    answer = fits(tmp_path, nodes(2, "4"), [pod("web", {"cpu": "1"})], *options)
+    assert answer["answer"][:-1] == sentences
+
+
+def test_numbers_that_a_budget_left_out_are_named(tmp_path: Path) -> None:
+    """Two nodes have room for 8 copies, which may go to one of them."""
+    web = pod("web", {"cpu": "1"}, nodeSelector={"kubernetes.io/hostname": "kube-node-1"})
+    answer = fits(tmp_path, nodes(2, "4"), [web], "--max-runs", "2")
+    assert answer["answer"][:-1] == [
+        "At least 0 more of web fit.",
+        "8 do not; numbers between the two were not tried.",
+    ]
 
 
 def test_each_seed_must_fit_the_pods(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from replay.overrides.applied import Release, parse_apply
 from replay.overrides.errors import OverrideError
 from replay.results.run.directory import RunDirectory
 from replay.search.answer import KnobSearch
-from replay.search.fit import CopiedPods, fit_of
+from replay.search.fit import CopiedPods, fit_of, listed, waiting_already
 from replay.search.knobs import Knob
 from replay.search.line import LineSearch
 from replay.search.runs import Tried
@@ -130,7 +130,9 @@ def command(
     search = KnobSearch([knob], line=line)
 
     def saw(tried: Tried) -> None:
-        run, copies = RunDirectory.open(tried.runs[0]), tried.point[0]
+        run, copies = RunDirectory.open(tried.runs[tried.shows]), tried.point[0]
+        if copies == 0 and not tried.holds:
+            raise ExitError(REFUSED, _waiting(manifests, run, pods))
         if copies == 0:
             room = min(pods.free(run), max_limit)
             line.suggest(room, room + 1)
@@ -141,8 +143,6 @@ def command(
     runs = runs_for(question, [knob], options)
     answer = conducted(search, runs, options, quiet=quiet, saw=saw)
     fit = fit_of(answer, pods)
-    if fit is None:
-        raise ExitError(REFUSED, "a check fails without any further pod: nothing can be said")
     conclude(
         answer,
         runs,
@@ -160,6 +160,16 @@ def _copied(manifests: str) -> Release:
         return parse_apply(text)
     except OverrideError as error:
         raise ExitError(REFUSED, str(error).replace(f"--apply {text}", manifests)) from error
+
+
+def _waiting(manifests: str, run: RunDirectory, pods: CopiedPods) -> str:
+    """Return that pods of the trace, which wait for a node, cannot be told from copies."""
+    keys = waiting_already(run, pods)
+    verb = "waits" if len(keys) == 1 else "wait"
+    return (
+        f"{manifests}: {listed(keys)} {verb} for a node already and would count as copies: give "
+        "the pod that is copied another name"
+    )
 
 
 def _split(replay: tuple[str, ...]) -> tuple[list[str], list[str]]:

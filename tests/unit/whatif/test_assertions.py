@@ -135,3 +135,12 @@ def test_a_star_in_a_text_stands_for_any_text() -> None:
     assert not matches("web-0", "web")
     assert not matches("my-web-0", "web-*")
     assert not matches("web-0", "web-?")
+
+
+def test_a_number_sign_in_a_text_stands_for_a_number() -> None:
+    """Copies of a pod, or pods of a StatefulSet, and none of the Deployment of the same name."""
+    assert matches("web-0", "web-#")
+    assert matches("web-120", "web-#")
+    assert not matches("web-", "web-#")
+    assert not matches("web-5d8f9c-x2k4p", "web-#")
+    assert matches("web-5d8f9c-0", "web-*-#")
