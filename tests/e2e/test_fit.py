@@ -156,7 +156,8 @@ def test_generated_clusters_have_the_sum_over_their_nodes(first: int, tmp_path: 
         more = pod("more", {"cpu": f"{cpu}m", "memory": f"{memory}Mi"}, **spec)
         folder = tmp_path / str(case)
         folder.mkdir()
-        assert fits(folder, items, [more])["fit"]["copies"] == expected, case
+        fit = fits(folder, items, [more])["fit"]
+        assert (fit["copies"], fit["fails_at"]) == (expected, expected + 1), case
 
 
 def of_bakery(folder: Path, *options: str) -> dict[str, Any]:

@@ -42,7 +42,7 @@ def test_a_monotone_check_has_its_border_in_a_logarithm_of_the_range(seed: int) 
     """Also where it holds above the border, nowhere or everywhere."""
     random = Random(seed)  # noqa: S311 - chance makes the cases
     size = random.randrange(1, 400)
-    first = random.randrange(size + 1)
+    first = random.choice((0, size, *[random.randrange(size + 1)] * 4))
     holds_below = random.random() < 0.5
     truth = [(place < first) == holds_below for place in range(size)]
     search = LineSearch(size)
