@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -15,17 +16,20 @@ from replay.explain.waits import (
     ROOM,
     UNTRIED,
     PodWaits,
+    _waits,
     cause_of,
     waits_of,
     workloads_that_waited,
 )
 from replay.results.run.directory import RunDirectory
 from replay.results.tables.query import RunTables
+from replay.whatif.facts import read_facts
 from tests.e2e.commands import reprieve
-from tests.e2e.replays import DEMOS, ROOT
+from tests.e2e.replays import DEMOS, ROOT, SHARED
 
 pytestmark = pytest.mark.e2e
 
+RECORDINGS = SHARED / "traces" / "recordings"
 GATED = """
 kind: Node
 apiVersion: v1
@@ -87,6 +91,32 @@ def test_the_parts_of_every_wait_add_up_to_it(runs: Path, name: str) -> None:
         if pod.parts:
             assert pod.parts[0].from_ns == pod.from_ns
             assert pod.parts[-1].until_ns == pod.until_ns
+
+
+@pytest.mark.skipif(not RECORDINGS.is_dir(), reason="no ../shared/traces beside the project")
+@pytest.mark.parametrize("name", ["a", "c", "e", pytest.param("b2", marks=pytest.mark.long)])
+def test_the_parts_add_up_for_every_pod_of_a_recording(name: str, tmp_path: Path) -> None:
+    """They are what `compare` makes of the decision log: the waits of each name, and who waits."""
+    reprieve(tmp_path, "replay", str(RECORDINGS / name), "--run", "run", "-q", "--no-report")
+    run = RunDirectory.open(tmp_path / "run")
+    facts = read_facts(run)
+    with RunTables(run) as tables:
+        waits = _waits(run, tables, "true", {}, "every pod")
+    bound_ns, lasting_ns = Counter[str](), dict[str, int]()
+    for pod in waits.pods:
+        assert sum(part.length_ns for part in pod.parts) == pod.length_ns
+        if pod.node:
+            bound_ns[pod.key] += pod.length_ns
+        elif pod.lasts:
+            lasting_ns[pod.key] = pod.length_ns
+    assert any(len(pod.parts) > 1 for pod in waits.pods) or name == "a"
+    assert +bound_ns == +Counter({key: sum(pod.waited_ns) for key, pod in facts.pods.items()})
+    assert lasting_ns == {
+        key: facts.end_ns - pod.pending_since_ns
+        for key, pod in facts.pods.items()
+        if pod.pending and not pod.gated
+    }
+    assert sum(length_ns for _, length_ns in waits.totals()) == waits.length_ns > 0
 
 
 def test_a_pod_that_waits_for_its_victims_says_so(runs: Path) -> None:

@@ -23,7 +23,7 @@ KNOBS = (
     "pods(*).requests*=0.4..1.6/0.1",
     "priorityClass.batch.value=-500..100500/10100",
     "scale-nodes==1..=12",
-    "podMaxBackoffSeconds=1..45/4",
+    "seed=0..11",
 )
 FIGURES = ("preempted", "total_wait", "failed_attempts", "pending", "bindings")
 PROBLEMS = range(30)
