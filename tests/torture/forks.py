@@ -86,7 +86,8 @@ def _change(
     times, nodes, classes = _times_and_names(run)
     start_ns, end_ns = times[0], times[-1]
     # Some are the moments of rounds, and one may be after the run's end.
-    at_ns = chance.choice((chance.choice(times), chance.randint(start_ns, end_ns + end_ns // 50)))
+    last_ns = end_ns + (end_ns - start_ns) // 50
+    at_ns = chance.choice((chance.choice(times), chance.randint(start_ns, last_ns)))
     at = shown(max(1, at_ns - start_ns))
     node = chance.choice(nodes)
     release = folder / f"release-{number}.yaml"
