@@ -1,13 +1,13 @@
 """Runs what a search asks for: replays of a sweep's cells, each with its checks.
 
 A folder is that of a sweep (replay/whatif/sweep.py): the same command continues in it. A cell has
-`checks.json` beside its figures, so that an outcome outlives a run that is not kept.
+`checks.json` beside its figures, with the values that the checks are of, so that an outcome
+outlives a run that is not kept. A run is read once for both.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +22,14 @@ from replay.results.run.directory import RunDirectory
 from replay.search.front import Point
 from replay.search.knobs import Knob
 from replay.search.line import Outcome
-from replay.whatif.assertions import Assertion, CheckedAssertion, FigureError, check, unknown_figure
+from replay.whatif.assertions import (
+    Assertion,
+    CheckedAssertion,
+    FigureError,
+    figure_value,
+    judged,
+    unknown_figure,
+)
 from replay.whatif.facts import RunFacts, read_facts
 from replay.whatif.removals import removed_nodes
 from replay.whatif.replay_processes import ReplayProcesses
@@ -151,6 +158,7 @@ class SearchRuns:
                 dask=self.dask,
                 report=self.report,
                 replays=self.replays,
+                measure=self._measure,
             )
         }
         for cell in cells:
@@ -226,8 +234,7 @@ class SearchRuns:
         folder = self._folder(cell)
         if (folder / RUN).exists() or finished_figures(folder) is None:
             return
-        stored = _stored(folder / CHECKS)["checks"]
-        if not all(self._key(cell, assertion) in stored for assertion in self.assertions):
+        if not self._is_measured(folder):
             (folder / FIGURES).unlink()
 
     def _shareable(self, cell: SweepCell) -> SweepCell:
@@ -235,13 +242,6 @@ class SearchRuns:
         origin = self.folder / CELLS / cell.shares
         is_kept = (origin / RUN).exists() or finished_figures(origin) is None
         return cell if is_kept else replace(cell, shares="")
-
-    def _key(self, cell: SweepCell, assertion: Assertion) -> str:
-        """Return the name of a check in a cell's file: of a change, with what it is against."""
-        if not assertion.is_change:
-            return assertion.text
-        baseline = next(of for of in self._baselines() if of.seed == cell.seed)
-        return f"{assertion.text} against {baseline.name}"
 
     def _tried(
         self, point: Point, finished: Mapping[str, FinishedCell], baselines: Mapping[str, SweepCell]
@@ -275,45 +275,40 @@ class SearchRuns:
         )
 
     def _checked(self, cell: SweepCell, baseline: SweepCell | None) -> list[CheckedAssertion]:
-        path = self._folder(cell) / CHECKS
-        stored = _stored(path)
-        facts = functools.cache(lambda: self._facts(cell))
-        missing = {
-            self._key(cell, assertion): assertion
-            for assertion in self.assertions
-            if self._key(cell, assertion) not in stored["checks"]
-        }
-        for key, assertion in missing.items():
-            other = self._facts(baseline) if assertion.is_change and baseline is not None else None
-            result = check(assertion, facts(), other)
-            stored["checks"][key] = {
-                "value": result.value,
-                "holds": result.holds,
-                "missing": result.missing,
-                "unmatched": _unmatched(
-                    assertion, [facts()] if other is None else [facts(), other]
-                ),
-            }
-        if missing:
-            stored["removed"] = removed_nodes(self._folder(cell) / RUN)
-            write_file(path, orjson.dumps(stored, option=orjson.OPT_INDENT_2))
+        values = self._values(cell)
+        others = values if baseline is None else self._values(baseline)
         results = []
         for assertion in self.assertions:
-            outcome = stored["checks"][self._key(cell, assertion)]
-            former = self._unmatched.get(assertion.text, outcome["unmatched"])
-            self._unmatched[assertion.text] = former and outcome["unmatched"]
-            results.append(
-                CheckedAssertion(
-                    assertion=assertion,
-                    value=outcome["value"],
-                    holds=outcome["holds"],
-                    missing=outcome["missing"],
-                )
-            )
+            value, other = values[assertion.measured], others[assertion.measured]
+            before = other["value"] if assertion.is_change else None
+            results.append(judged(assertion, value["value"], before))
+            former = self._unmatched.get(assertion.text, value["unmatched"])
+            problem = former and value["unmatched"] and other["unmatched"]
+            self._unmatched[assertion.text] = problem
         return results
 
-    def _facts(self, cell: SweepCell) -> RunFacts:
-        return read_facts(RunDirectory.open(self._folder(cell) / RUN))
+    def _values(self, cell: SweepCell) -> Mapping[str, Any]:
+        """Return what a cell's run has of the checks; a run that was not measured is read."""
+        folder = self._folder(cell)
+        if not self._is_measured(folder):
+            self._measure(folder, read_facts(RunDirectory.open(folder / RUN)))
+        values: Mapping[str, Any] = _stored(folder / CHECKS)["values"]
+        return values
+
+    def _is_measured(self, folder: Path) -> bool:
+        values = _stored(folder / CHECKS)["values"]
+        return all(assertion.measured in values for assertion in self.assertions)
+
+    def _measure(self, folder: Path, facts: RunFacts) -> None:
+        """Write the values of the checks' figures in a run. Raises FigureError."""
+        stored = _stored(folder / CHECKS)
+        stored["removed"] = removed_nodes(folder / RUN)
+        for assertion in self.assertions:
+            stored["values"][assertion.measured] = {
+                "value": figure_value(facts, assertion.figure, assertion.conditions),
+                "unmatched": _unmatched(assertion, facts),
+            }
+        write_file(folder / CHECKS, orjson.dumps(stored, option=orjson.OPT_INDENT_2))
 
 
 def searched(
@@ -357,16 +352,16 @@ def _affordable(points: Sequence[Point], runs: SearchRuns, replays: int) -> list
 
 
 def _stored(path: Path) -> dict[str, Any]:
-    """Return the results of a cell's checks, by their names, and the nodes that it removed."""
-    stored: dict[str, Any] = {"checks": {}, "removed": []}
+    """Return the values of a cell's figures that are checked, and the nodes that it removed."""
+    stored: dict[str, Any] = {"values": {}, "removed": []}
     with contextlib.suppress(OSError, orjson.JSONDecodeError):
         stored.update(orjson.loads(read_file(path)))
     return stored
 
 
-def _unmatched(assertion: Assertion, runs: Sequence[RunFacts]) -> str:
+def _unmatched(assertion: Assertion, facts: RunFacts) -> str:
     try:
-        refuse_unmatched(assertion, runs)
+        refuse_unmatched(assertion, [facts])
     except FigureError as error:
         return str(error)
     return ""

@@ -64,6 +64,12 @@ class Assertion:
     number: float
     is_change: bool = False
 
+    @property
+    def measured(self) -> str:
+        """Return the figure of one run that is checked, with its conditions, as text."""
+        conditions = (f"{one.label}{one.operator}{one.value}" for one in self.conditions)
+        return f"{self.figure}{{{', '.join(conditions)}}}"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedAssertion:
@@ -168,12 +174,18 @@ def check(assertion: Assertion, run: RunFacts, other: RunFacts | None = None) ->
 
     Raises FigureError for a change without `other`, and for a resource that no node has.
     """
-    value = figure_value(run, assertion.figure, assertion.conditions)
-    missing = FIGURES[assertion.figure].missing
+    value, before = figure_value(run, assertion.figure, assertion.conditions), None
     if assertion.is_change:
         if other is None:
             raise FigureError(f"{assertion.text}: .change needs two runs: use it with compare")
         before = figure_value(other, assertion.figure, assertion.conditions)
+    return judged(assertion, value, before)
+
+
+def judged(assertion: Assertion, value: float | None, before: float | None) -> CheckedAssertion:
+    """Return the result of a check by the figure's values in a run and, of a change, in A."""
+    missing = FIGURES[assertion.figure].missing
+    if assertion.is_change:
         missing += " in the run that it is compared with" if before is None else ""
         value = None if value is None or before is None else value - before
     holds = value is not None and OPERATORS[assertion.operator](value, assertion.number)

@@ -29,7 +29,7 @@ import orjson
 
 from replay.errors import RunError, unwritable
 from replay.results.run.directory import RunDirectory
-from replay.whatif.facts import all_figures, read_facts
+from replay.whatif.facts import RunFacts, all_figures, read_facts
 from replay.whatif.replay_processes import CellError, ReplayProcesses
 from services.folder import read_file, write_file
 
@@ -62,6 +62,8 @@ class FinishedCell:
     problem: str = ""
 
 
+CellMeasure = Callable[[Path, RunFacts], None]
+"""Receives the folder of each cell that was run on this machine, and the facts of its run."""
 CellReport = Callable[[FinishedCell, int, int], None]
 """Receives each cell that has ended, the number of ended cells, and the number of all."""
 
@@ -75,13 +77,14 @@ def run_sweep(
     report: CellReport,
     force: bool = False,
     replays: ReplayProcesses | None = None,
+    measure: CellMeasure = lambda _path, _facts: None,
 ) -> list[FinishedCell]:
     """Run the cells that are not finished and return all, in the grid's order.
 
     `dask` is the address of a Dask scheduler, "" for local processes; these are `replays`, which
-    the caller closes, or others. `force` removes the runs of a former sweep in the folder first.
-    Raises RunError if the folder cannot be written or is not a sweep's, and GridError if Dask is
-    not available.
+    the caller closes, or others. `measure` is called by threads. `force` removes the runs of a
+    former sweep in the folder first. Raises RunError if the folder cannot be written or is not a
+    sweep's, and GridError if Dask is not available.
     """
     _prepare(folder, grid, force=force)
     ended: dict[str, FinishedCell] = {}
@@ -98,7 +101,7 @@ def run_sweep(
             runner = _on_dask(folder, missing, dask)
         else:
             used = replays or stack.enter_context(contextlib.closing(ReplayProcesses()))
-            runner = _locally(folder, missing, workers, used)
+            runner = _locally(folder, missing, workers, used, measure)
         for finished in runner:
             ended[finished.cell.name] = finished
             report(finished, len(ended), len(grid))
@@ -106,7 +109,11 @@ def run_sweep(
 
 
 def _locally(
-    folder: Path, missing: Sequence[SweepCell], workers: int, replays: ReplayProcesses
+    folder: Path,
+    missing: Sequence[SweepCell],
+    workers: int,
+    replays: ReplayProcesses,
+    measure: CellMeasure,
 ) -> Iterator[FinishedCell]:
     # A signal interrupts its `get`; as_completed would wait for the next replay to end.
     done: SimpleQueue[Future[dict[str, float | None]]] = SimpleQueue()
@@ -116,7 +123,8 @@ def _locally(
         def submit(cell: SweepCell) -> None:
             path = folder / CELLS / cell.name
             shares = ("--share", str(folder / CELLS / cell.shares / RUN)) if cell.shares else ()
-            future = pool.submit(run_cell, str(path), [*shares, *cell.command_line], replays)
+            arguments = [*shares, *cell.command_line]
+            future = pool.submit(run_cell, str(path), arguments, replays, measure)
             cells[future] = cell
             future.add_done_callback(done.put)
 
@@ -203,12 +211,15 @@ def _prepare(folder: Path, grid: Sequence[SweepCell], *, force: bool) -> None:
 
 
 def run_cell(
-    folder: str, arguments: Sequence[str], replays: ReplayProcesses | None = None
+    folder: str,
+    arguments: Sequence[str],
+    replays: ReplayProcesses | None = None,
+    measure: CellMeasure = lambda _path, _facts: None,
 ) -> dict[str, float | None]:
     """Replay and return the figures; a finished cell's are read. Raises CellError.
 
     Called in a worker process or on another machine, with arguments and a result that are plain
-    values; or in a thread, with `replays`.
+    values; or in a thread, with `replays` and `measure`.
     """
     path = Path(folder)
     finished = finished_figures(path)
@@ -218,8 +229,10 @@ def run_cell(
     if run.exists():
         shutil.rmtree(run)
     run_into(run, arguments, path / LOG, replays)
-    figures = all_figures(read_facts(RunDirectory.open(run)))
+    facts = read_facts(RunDirectory.open(run))
+    figures = all_figures(facts)
     write_file(path / FIGURES, orjson.dumps(figures, option=orjson.OPT_INDENT_2))
+    measure(path, facts)
     return figures
 
 

@@ -116,6 +116,18 @@ def test_a_value_that_is_the_traces_own_is_tried_and_a_misspelt_name_is_refused(
     assert "did you mean shop?" in done.stderr
 
 
+def test_a_run_is_read_once_for_its_figures_and_all_checks(tmp_path: Path) -> None:
+    """Also the baseline's, with which each other run is compared; a large one takes long."""
+    nodes = ("--vary", "scale-nodes=pool=gpu:-0..-2", "--no-explain")
+    checks = ("--until", "pending.change <= 0", "--until", "preempted.change <= 0")
+    once = mock.patch("replay.search.runs.read_facts", side_effect=AssertionError("read again"))
+    with once, mock.patch.object(sweep, "read_facts", wraps=sweep.read_facts) as reading:
+        answer = asked(tmp_path, *nodes, *checks, "--run", "s")
+        assert reading.call_count == runs_in(tmp_path / "s") == len(answer["tried"]) + 1
+        assert asked(tmp_path, *nodes, *checks, "--run", "s")["tried"] == answer["tried"]
+        assert reading.call_count == runs_in(tmp_path / "s")
+
+
 def test_from_a_moment_on_the_replays_share_what_is_before_it(tmp_path: Path) -> None:
     """Also in a search that goes on where the run that had the beginning was not kept."""
     sizes = ("--nodes", "6", "--pods", "60", "--deployments", "2", "--seed", "7")
