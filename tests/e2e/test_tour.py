@@ -19,6 +19,7 @@ from tests.e2e.replays import ROOT, bindings, run
 
 SHOP = ROOT / "examples" / "recordings" / "shop"
 PAGES = {
+    "../README.md": 1,
     "tour.md": 10,
     "your-manifests.md": 12,
     "what-if-in-ci.md": 8,
