@@ -34,6 +34,14 @@ class NearNode:
     holders: Sequence[tuple[str, Mapping[str, int]]]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeChange:
+    """A change on a node: a sentence, and when it happened last."""
+
+    at_ns: int
+    sentence: str
+
+
 def near_nodes(
     run: RunDirectory, uid: str, at_ns: int, owners: Mapping[str, str], top: int
 ) -> list[NearNode]:
@@ -66,20 +74,23 @@ def near_nodes(
 
 def changes_before(
     run: RunDirectory, node: str, after_ns: int, until_ns: int, top: int
-) -> list[str]:
-    """Return a sentence for each change on a node in (after_ns, until_ns], the latest first.
+) -> list[NodeChange]:
+    """Return the changes on a node in (after_ns, until_ns], the latest first.
 
-    Changes are pods of the node that ended or were removed, and changes of the node itself.
+    They are pods of the node that ended or were removed, and changes of the node itself.
     """
-    state, changes = ClusterState(), list[str]()
+    state, times_ns = ClusterState(), dict[str, int]()
     for round_ in run.rounds():
         if round_.time_ns > until_ns:
             break
         for event in round_.events:
             change = state.take(event)
             if change is not None and after_ns < event.time_ns <= until_ns:
-                changes += _of_node(change, node, event)
-    return list(dict.fromkeys(reversed(changes)))[:top]
+                for sentence in _of_node(change, node, event):
+                    times_ns.pop(sentence, None)
+                    times_ns[sentence] = event.time_ns
+    latest = list(reversed(times_ns.items()))[:top]
+    return [NodeChange(at_ns=at_ns, sentence=sentence) for sentence, at_ns in latest]
 
 
 def _of_node(change: ObjectChange, node: str, event: scheduler_pb2.Event) -> Iterator[str]:

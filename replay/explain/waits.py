@@ -20,7 +20,7 @@ from typing import Any
 
 from replay.compare.verdict import PREEMPTION_MARK, counted_reasons
 from replay.errors import RunError
-from replay.explain.near_nodes import NearNode, changes_before, near_nodes
+from replay.explain.near_nodes import NearNode, NodeChange, changes_before, near_nodes
 from replay.explain.target import pods_named
 from replay.results.run.directory import RunDirectory
 from replay.results.tables.query import Row, RunTables
@@ -176,8 +176,8 @@ class PodWaits:
     """Some pods' waits, in the order of their beginnings.
 
     near: for a single pod, the nodes on which it nearly fitted at `near_ns`, the beginning of the
-    longest part of its wait that followed a refusal. changes: sentences about changes on the pod's
-    node between its last failed attempt and its binding, the latest first.
+    longest part of its wait that followed a refusal. changes: those on the pod's node between its
+    last failed attempt and its binding, the latest first.
     """
 
     run: str
@@ -186,7 +186,7 @@ class PodWaits:
     pods: Sequence[PodWait]
     near: Sequence[NearNode] = ()
     near_ns: int = 0
-    changes: Sequence[str] = ()
+    changes: Sequence[NodeChange] = ()
 
     @property
     def length_ns(self) -> int:
@@ -241,7 +241,9 @@ class PodWaits:
                 for near in self.near
             ],
             "nearNs": self.near_ns,
-            "changedBefore": list(self.changes),
+            "changedBefore": [
+                {"atNs": change.at_ns, "change": change.sentence} for change in self.changes
+            ],
         }
 
 

@@ -97,11 +97,16 @@ def _print_pods(waits: PodWaits, console: Console, top: int) -> None:
 
 
 def _print_changes(waits: PodWaits, console: Console) -> None:
-    if waits.changes:
-        (pod,) = waits.pods
-        console.print(f"\nAfter the last failed attempt, on {escape(pod.node)}:", highlight=False)
-        for change in waits.changes:
-            console.print(f"  {escape(change)}", highlight=False)
+    if not waits.changes:
+        return
+    (pod,) = waits.pods
+    console.print(f"\nAfter the last failed attempt, on {escape(pod.node)}:", highlight=False)
+    print_rows(
+        console,
+        (*right_aligned("AT"), "CHANGE"),
+        waits.changes,
+        lambda change: (simulated(change.at_ns - waits.start_ns), escape(change.sentence)),
+    )
 
 
 def amounts_text(amounts: Mapping[str, int]) -> str:

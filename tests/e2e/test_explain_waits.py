@@ -21,6 +21,7 @@ from replay.explain.waits import (
     waits_of,
     workloads_that_waited,
 )
+from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.results.tables.query import RunTables
 from replay.whatif.facts import read_facts
@@ -127,7 +128,13 @@ def test_a_pod_that_waits_for_its_victims_says_so(runs: Path) -> None:
     sql = "SELECT by_uid, namespace || '/' || name FROM preemptions ORDER BY sequence LIMIT 1"
     with RunTables(run) as tables:
         ((preemptor, victim),) = tables.select(sql).rows()
-    assert f"Pod {victim} was removed" in waits_of(run, preemptor).changes
+    waits = waits_of(run, preemptor)
+    (pod,) = waits.pods
+    removed = [change for change in waits.changes if change.sentence == f"Pod {victim} was removed"]
+    assert [pod.tried_ns < change.at_ns <= pod.until_ns for change in removed] == [True]
+    shown = reprieve(runs, "explain", preemptor, "preemption", "--wait").stdout
+    at = simulated(removed[0].at_ns - waits.start_ns)
+    assert f"{at}   Pod {victim} was removed" in shown
 
 
 def test_a_workloads_waits_are_those_of_its_pods(runs: Path) -> None:
