@@ -21,6 +21,7 @@ from replay import recovery
 from replay.cli.errors import REFUSED
 from replay.results.run.directory import RunDirectory
 from replay.whatif import sweep
+from replay.whatif.facts import read_facts
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import ROOT
 
@@ -121,7 +122,7 @@ def test_a_run_is_read_once_for_its_figures_and_all_checks(tmp_path: Path) -> No
     nodes = ("--vary", "scale-nodes=pool=gpu:-0..-2", "--no-explain")
     checks = ("--until", "pending.change <= 0", "--until", "preempted.change <= 0")
     once = mock.patch("replay.search.runs.read_facts", side_effect=AssertionError("read again"))
-    with once, mock.patch.object(sweep, "read_facts", wraps=sweep.read_facts) as reading:
+    with once, mock.patch("replay.whatif.sweep.read_facts", wraps=read_facts) as reading:
         answer = asked(tmp_path, *nodes, *checks, "--run", "s")
         assert reading.call_count == runs_in(tmp_path / "s") == len(answer["tried"]) + 1
         assert asked(tmp_path, *nodes, *checks, "--run", "s")["tried"] == answer["tried"]
