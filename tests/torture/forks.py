@@ -48,9 +48,13 @@ spec:
 """
 
 
-def attempt(seed: int, folder: Path, forks: int = FORKS) -> tuple[list[str], int]:
-    """Fork one run; return what differs from the twins, and how many forks shared something."""
-    problems, shared = list[str](), 0
+def attempt(seed: int, folder: Path, forks: int = FORKS) -> tuple[list[str], Counter[str]]:
+    """Fork one run; return what differs from the twins.
+
+    And how many forks there were, were compared (and not refused as their twins were), and shared
+    something.
+    """
+    problems, counts = list[str](), Counter[str]()
     chance = random.Random(seed)  # noqa: S311 - a test's choices
     with replay_of(seed, folder) as arguments:
         base = [argument for argument in arguments if argument != "--no-in-process"]
@@ -60,9 +64,10 @@ def attempt(seed: int, folder: Path, forks: int = FORKS) -> tuple[list[str], int
             reprieve(folder, "replay", *base, *options, "--run", "a", code=None)
         run = RunDirectory.open(folder / "a")
         if not run.has_digests:
-            return [f"replay {shlex.join(base)} has no end"], 0
+            return [f"replay {shlex.join(base)} has no end"], counts
         for number in range(forks):
-            at, added, timed = _change(run, chance, folder, number)
+            at, added, timed = change(run, chance, folder, number)
+            counts["forks"] += 1
             fork, twin = folder / f"fork-{number}", folder / f"twin-{number}"
             forking = ["replay", "--from", "a", "--at", at, *added, *whole, "--run", fork.name]
             done = reprieve(folder, *forking, code=None)
@@ -75,11 +80,12 @@ def attempt(seed: int, folder: Path, forks: int = FORKS) -> tuple[list[str], int
             if done.returncode in {0, 3}:
                 differences = recorded_differences(fork, twin)
                 problems += [f"{shlex.join(forking)}: {problem}" for problem in differences]
-                shared += RunDirectory.open(fork).manifest().shared is not None
-    return problems, shared
+                counts["compared"] += 1
+                counts["shared"] += RunDirectory.open(fork).manifest().shared is not None
+    return problems, counts
 
 
-def _change(
+def change(
     run: RunDirectory, chance: random.Random, folder: Path, number: int
 ) -> tuple[str, list[str], list[str]]:
     """Return a moment, options that begin then, and those of the twin."""
@@ -135,8 +141,8 @@ def _times_and_names(run: RunDirectory) -> tuple[Sequence[int], Sequence[str], S
     return times, list(nodes), list(classes)
 
 
-def attempts(seeds: Sequence[int]) -> Iterator[tuple[int, list[str], int]]:
-    """Yield each seed with its problems and the number of forks that shared something."""
+def attempts(seeds: Sequence[int]) -> Iterator[tuple[int, list[str], Counter[str]]]:
+    """Yield each seed with its problems and counts."""
     for seed in seeds:
         folder = Path(tempfile.mkdtemp())
         try:
@@ -153,19 +159,24 @@ def main(count: int, seed: int, kind: str | None) -> None:
     """Fork runs and compare; fail where a fork is not its twin."""
     began_s, counts, failed = time.monotonic(), Counter[str](), 0
     seeds = [number for number in range(seed, seed + count) if kind in {None, kind_of(number)}]
-    for attempt, problems, shared in attempts(seeds):
-        counts.update({"forks": FORKS, "shared": shared})
-        click.echo(
-            f"{attempt} {kind_of(attempt)}: {shared} of {FORKS} shared, {len(problems)} problems"
-        )
+    for attempt, problems, of_attempt in attempts(seeds):
+        counts.update(of_attempt)
+        click.echo(f"{attempt} {kind_of(attempt)}: {_text(of_attempt)}, {len(problems)} problems")
         for problem in problems:
             click.echo(problem)
         if problems:
             failed += 1
             click.echo(f"repeat it: python -m tests.torture.forks --count 1 --seed {attempt}")
     took_s = time.monotonic() - began_s
-    click.echo(f"{counts['forks']} forks, {counts['shared']} shared something; {took_s:.0f} s")
+    click.echo(f"{_text(counts)}; {took_s:.0f} s")
     sys.exit(1 if failed else 0)
+
+
+def _text(counts: Counter[str]) -> str:
+    return (
+        f"{counts['forks']} forks, {counts['compared']} compared, "
+        f"{counts['shared']} shared something"
+    )
 
 
 if __name__ == "__main__":
