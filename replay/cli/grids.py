@@ -11,7 +11,10 @@ from replay.cli.checks import Checks
 from replay.cli.errors import ExitError, refusing
 from replay.cli.parameters import open_run
 from replay.overrides.errors import NoEffectError, OverrideError
+from replay.results.durations import simulated
+from replay.results.run.directory import RunDirectory
 from replay.whatif.sweep import SweepAxis, SweepCell
+from services.terminal import counted, echo
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -146,3 +149,12 @@ class Sharing:
             if same is None:
                 self._origins.append((cell.name, prepared))
         return [shared[cell.name] for cell in grid]
+
+
+def print_shared(runs: Sequence[Path]) -> None:
+    """Print how much of some runs was taken from other runs instead of being replayed."""
+    shared = [RunDirectory.open(run).manifest().shared for run in runs]
+    lengths_ns = [beginning.length_ns for beginning in shared if beginning is not None]
+    if lengths_ns:
+        begun, total = counted(len(lengths_ns), "run"), simulated(sum(lengths_ns))
+        echo(f"{begun} of {len(runs):,} begin with what others played: {total} in all", err=True)

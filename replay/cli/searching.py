@@ -18,7 +18,14 @@ from rich.text import Text
 from replay.cli.checks import Checks
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import FAILED, ExitError
-from replay.cli.grids import Sharing, allowing_no_effect, begun_at, inputs_of, sharing_with
+from replay.cli.grids import (
+    Sharing,
+    allowing_no_effect,
+    begun_at,
+    inputs_of,
+    print_shared,
+    sharing_with,
+)
 from replay.cli.parameters import DATA, echo_data, open_run, shows
 from replay.errors import RunError
 from replay.options import DURATION, FOLDER, option
@@ -295,6 +302,9 @@ def conclude(
     """
     border = border_compared(answer, runs, options)
     lines = list(sentences or answer.sentences())
+    if not shown.quiet:
+        runs_made = [run for tried in answer.tried for run in tried.runs]
+        print_shared([run for run in runs_made if (run / MANIFEST).is_file()])
     if shows(shown.output, quiet=shown.quiet):
         if shown.output in DATA:
             mapping = answer.to_mapping() | {"answer": lines, "folder": str(runs.folder)}

@@ -145,6 +145,8 @@ def test_from_a_moment_on_the_replays_share_what_is_before_it(tmp_path: Path) ->
         for path in tmp_path.glob("s/cells/*/run/manifest.json")
     ]
     assert sum(shared) == len(shared) - 1 > 2
+    said = f"{sum(shared)} runs of {len(shared)} begin with what others played: "
+    assert said in " ".join(whole.stderr.split())
     answers = [json.loads(done.stdout) for done in (whole, cut)]
     tried = [[(one["at"], one["figures"]) for one in answer["tried"]] for answer in answers]
     assert tried[0] == tried[1]

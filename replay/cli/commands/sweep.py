@@ -14,12 +14,19 @@ from rich.console import Console
 from replay.cli.checks import Checks, check_options, no_effect_option, write_whole
 from replay.cli.console import TerminalConsole
 from replay.cli.errors import FAILED, REFUSED, ExitError, refusing
-from replay.cli.grids import Sharing, begun_at, completed, inputs_of, look_at, sharing_with
+from replay.cli.grids import (
+    Sharing,
+    begun_at,
+    completed,
+    inputs_of,
+    look_at,
+    print_shared,
+    sharing_with,
+)
 from replay.cli.parameters import html_option, quiet_option
 from replay.cli.progress import counted
 from replay.errors import RunError
 from replay.options import FOLDER
-from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.results.run.files import MANIFEST
 from replay.results.summary.figures import FIGURES
@@ -42,8 +49,6 @@ from replay.whatif.sweep import (
     run_sweep,
 )
 from replay.whatif.sweep_table import SweepRow, cells_csv, columns, markdown, plot, table, table_csv
-from services.terminal import counted as counted_text
-from services.terminal import echo
 
 _SHOWN = ("bound", "pending", "preempted", "evicted", "waited_p99")
 _PROBLEMS_SHOWN = 3
@@ -166,7 +171,8 @@ def command(
         write_page(html, sweep_page(output.resolve().name, rows, shown))
     if not quiet:
         _print(rows, shown, TerminalConsole())
-        _print_shared(output, finished)
+        made = [ended.cell.name for ended in finished if not ended.problem]
+        print_shared([output / CELLS / name / RUN for name in made])
     results = list(_checked(output, finished, checks))
     removed = removals(output, finished, results)
     if not quiet:
@@ -187,21 +193,6 @@ def _grid(axes: Sequence[SweepAxis], replay: Sequence[str], moment: str) -> list
     moment: when the what-ifs of the axes take effect, "" for the beginning.
     """
     return completed(begun_at(cells(axes, replay), moment, replay), axes, replay)
-
-
-def _print_shared(folder: Path, finished: Sequence[FinishedCell]) -> None:
-    """Print how much of the runs was taken from other runs instead of being replayed."""
-    lengths_ns = []
-    for ended in finished:
-        if not ended.problem:
-            run = RunDirectory.open(folder / CELLS / ended.cell.name / RUN)
-            shared = run.manifest().shared
-            if shared is not None:
-                lengths_ns.append(shared.length_ns)
-    if lengths_ns:
-        runs = counted_text(len(lengths_ns), "run")
-        total = simulated(sum(lengths_ns))
-        echo(f"{runs} of {len(finished):,} begin with what others played: {total} in all", err=True)
 
 
 def _run(
