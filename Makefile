@@ -115,7 +115,7 @@ torture: $(STAMP) ## kills, cuts, mutated files and checkpoints, a million messa
 	$(BIN)/python -m tests.torture.crashes --count 3 --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.flips --count 300 --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.files --count 10000 --seed $(or $(SEED),1) --workers 2
-	$(BIN)/python -m tests.torture.forks --count 67 --seed $(or $(SEED),1)
+	$(BIN)/python -m tests.torture.forks --count 75 --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.states --count 20000 --seed $(or $(SEED),1)
 	$(BIN)/python -m tests.torture.messages --count 1000000 --seed $(or $(SEED),1) --workers 2
 	$(BIN)/python -m tests.torture.stateful --count 50000 --seed $(or $(SEED),1)
