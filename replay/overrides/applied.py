@@ -16,9 +16,11 @@ from replay.durations import duration_ns
 from replay.errors import TraceError
 from replay.hashing import object_uid
 from replay.importers.kubernetes.applied import applied
+from replay.importers.kubernetes.defaults import fill_in
 from replay.importers.kubernetes.validity import refuse_change, refuse_invalid
 from replay.importers.records import Issues
 from replay.importers.registry import select
+from replay.kube.device_versions import KINDS as DEVICE_KINDS
 from replay.kube.documents import read_documents
 from replay.kube.kinds import (
     KINDS,
@@ -184,7 +186,7 @@ class _Applying:
                 yield from self._apply(self._waiting[0])
                 del self._waiting[0]
             self._see(record)
-            yield record
+            yield self._with_devices(record) if record.HasField("header") else record
         for release in self._waiting:
             yield from self._apply(release)
 
@@ -192,6 +194,15 @@ class _Applying:
     def is_done(self) -> bool:
         """Return whether every release has been applied."""
         return not self._waiting
+
+    def _with_devices(self, header: trace_pb2.Record) -> trace_pb2.Record:
+        """Return the header: with a release of devices, claims for them are simulated."""
+        if header.header.has_devices or not any(kind in DEVICE_KINDS for kind, _, _ in self._keys):
+            return header
+        changed = trace_pb2.Record()
+        changed.CopyFrom(header)
+        changed.header.has_devices = True
+        return changed
 
     def _next_ns(self) -> int:
         return self._start_ns + self._waiting[0].at_ns
@@ -236,11 +247,13 @@ class _Applying:
             made = KubernetesObject()
             if live is not None:
                 made.CopyFrom(applied(live, manifest.message))
+                fill_in(made)
                 refuse_change(manifest.where, live, made)
                 yield self._issue(at_ns, release, f"{whose} is changed")
                 yield trace_pb2.Record(time_ns=at_ns, update=made)
             else:
                 made.CopyFrom(manifest.message)
+                fill_in(made)
                 refuse_invalid(manifest.where, made)
                 meta = metadata(made)
                 meta.uid = meta.uid or object_uid(kind, namespace, name)

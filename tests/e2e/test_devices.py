@@ -17,6 +17,7 @@ from replay.overrides.inventory import take_inventory
 from replay.overrides.nodes import NodePlan, change_nodes, scale_plan
 from replay.report.devices import devices
 from replay.report.section import open_source
+from replay.results.run.directory import RunDirectory
 from replay.results.tables.query import RunTables
 from replay.runner import FinishedReplay
 from replay.whatif.facts import all_figures, read_facts
@@ -24,6 +25,7 @@ from replay.world.models import Models
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.devices import IMPLICIT_EXTENDED_RESOURCE_PREFIX
 from tests import device_objects as k8s
+from tests.e2e.commands import reprieve
 from tests.e2e.replays import bindings, run, trace
 
 pytestmark = pytest.mark.e2e
@@ -492,3 +494,53 @@ def test_a_pod_that_is_gone_when_its_device_is_ready_is_not_bound(
         if entry.observed.HasField("scheduled") and not entry.refused
     }
     assert bound == {"r"}
+
+
+APPLIED = """
+kind: ResourceSlice
+apiVersion: resource.k8s.io/v1
+metadata: {name: a-gpus}
+spec:
+  driver: gpu.example.com
+  nodeName: a
+  pool: {name: a, generation: 1, resourceSliceCount: 1}
+  devices: [{name: gpu-0}]
+---
+{kind: DeviceClass, apiVersion: resource.k8s.io/v1, metadata: {name: gpu}, spec: {}}
+---
+{kind: ResourceClaimTemplate, apiVersion: resource.k8s.io/v1, metadata: {name: one},
+ spec: {spec: {devices: {requests: [{name: gpu, exactly: {deviceClassName: gpu}}]}}}}
+"""
+CLAIMING = """
+{kind: Pod, apiVersion: v1, metadata: {name: NAME},
+ spec: {resourceClaims: [{name: gpu, resourceClaimTemplateName: one}],
+  containers: [{name: c, image: i, resources: {claims: [{name: gpu}]}}]}}
+---
+"""
+WITHOUT_DEVICES = """
+kind: Node
+apiVersion: v1
+metadata: {name: a}
+status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
+---
+"""
+
+
+def test_applied_devices_are_those_of_the_cluster_from_then_on(tmp_path: Path) -> None:
+    """Two pods wait for a template; it comes with one device, and asks for one, as by default.
+
+    The cluster had no devices, and pods of such clusters are scheduled as if they had no claims.
+    """
+    pods = "".join(CLAIMING.replace("NAME", name) for name in ("p", "q"))
+    (tmp_path / "cluster.yaml").write_text(WITHOUT_DEVICES + pods, encoding="utf-8")
+    (tmp_path / "gpus.yaml").write_text(APPLIED, encoding="utf-8")
+    options = ["--run", "run", "-q", "--no-report"]
+    reprieve(tmp_path, "replay", "cluster.yaml", "--apply", "gpus.yaml,at=1m", *options)
+    finished = RunDirectory.open(tmp_path / "run")
+    bound = [
+        (entry.observed.object.name, entry.time_ns // 10**9)
+        for entry in finished.decisions()
+        if entry.observed.HasField("scheduled")
+    ]
+    assert bound == [("p", 60)]
+    assert not [note for note in finished.notes() if note.kind == "not-simulated"]

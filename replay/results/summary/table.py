@@ -80,7 +80,7 @@ def _refused_note(summary: Summary) -> str:
     """Return the scheduler's mistakes by cause, with the command that lists them."""
     mistakes = summary.decided.refusals
     if not mistakes:
-        return "changed meanwhile; reported back to the scheduler"
+        return "not carried out; reported back to the scheduler"
     return f"the scheduler's mistakes: {_listed(mistakes)}; see {mistakes_query(summary.run)}"
 
 
