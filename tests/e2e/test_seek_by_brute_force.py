@@ -28,7 +28,7 @@ KNOBS = (
 )
 FIGURES = ("preempted", "total_wait", "failed_attempts", "bindings", "fragmentation{resource=cpu}")
 PROBLEMS = range(30)
-SHORT = 2
+SHORT = 1
 
 
 @pytest.mark.parametrize(

@@ -87,7 +87,7 @@ def test_reasons_are_counted_by_attempt_and_by_pods_at_the_end(summary: Summary)
 def test_a_mistake_of_the_scheduler_is_shown_with_how_to_list_it(summary: Summary) -> None:
     """And not for a refusal that is no mistake."""
     raced = replace(summary.decided, refused=2)
-    assert "changed meanwhile" in _printed(replace(summary, decided=raced), "table")
+    assert "not carried out" in _printed(replace(summary, decided=raced), "table")
     mistaken = replace(raced, refusals=(NamedCount(name="assigned pod", count=1),))
     lines = " ".join(_printed(replace(summary, decided=mistaken), "table").split())
     assert "1 assigned pod; see reprieve query runs/a[b]-1 'FROM decisions" in lines
