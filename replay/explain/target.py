@@ -100,8 +100,8 @@ class ExplainTarget:
     attempts that the log has before this entry at the same moment. until_ns: the moment at which
     the pod's place in the queue is looked up; None: right after the attempt. eviction, rejection:
     the entries of a kubelet's eviction or rejection of the pod up to the moment of the query; None
-    if there is none. cost_ns: the time from the decision to its entry, if that took any;
-    then `ahead` is 0.
+    if there is none. cost_ns: the time from the decision to its entry, 0 if they are of one moment;
+    otherwise `ahead` is 0.
     """
 
     life: PodLife

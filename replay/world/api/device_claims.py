@@ -64,6 +64,13 @@ class StoredClaims:
             for name in claim_names(pod.message)
         )
 
+    def used_by(self, pod: PodRecord) -> Iterator[ResourceClaim]:
+        """Yield the claims of a pod that exist."""
+        for name in claim_names(pod.message):
+            claim = None if name is None else self._of(pod, name)
+            if claim is not None:
+                yield claim
+
     def _of(self, pod: PodRecord, name: str) -> ResourceClaim | None:
         return self.by_key.get(f"{pod.message.metadata.namespace}/{name}")
 

@@ -9,13 +9,7 @@ from __future__ import annotations
 
 from replay.hashing import name_suffix, object_uid
 from replay.world.api.cluster import Cluster
-from replay.world.api.device_claims import (
-    ResourceClaim,
-    claim_names,
-    deallocate,
-    is_reserved,
-    key_of,
-)
+from replay.world.api.device_claims import ResourceClaim, deallocate, is_reserved, key_of
 from replay.world.api.pod_record import PodRecord
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 
@@ -63,10 +57,8 @@ class ClaimWriter:
 
         Source: kubernetes v1.36 plugins/dynamicresources/dynamicresources.go, Unreserve.
         """
-        namespace = pod.message.metadata.namespace
-        for name in claim_names(pod.message):
-            claim = self._cluster.device_claims.by_key.get(f"{namespace}/{name}")
-            if claim is not None and is_reserved(claim, pod.uid):
+        for claim in self._cluster.device_claims.used_by(pod):
+            if is_reserved(claim, pod.uid):
                 users = [user for user in claim.status.reserved_for if user.uid != pod.uid]
                 del claim.status.reserved_for[:]
                 claim.status.reserved_for.extend(users)

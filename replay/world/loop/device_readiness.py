@@ -19,7 +19,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from replay.world.api.cluster import Cluster
-from replay.world.api.device_claims import ResourceClaim, claim_names
+from replay.world.api.device_claims import ResourceClaim, key_of
 from replay.world.api.pod_record import PodRecord
 from replay.world.state import WorldState
 from replay.world.timeline import ActionKind, Timeline
@@ -64,7 +64,8 @@ class DeviceReadiness:
         """Return whether a binding, whose claims have been written, waits; keep it then."""
         if not self._delay_ns:
             return False
-        missing = {key: claim for key, claim in self._claims(pod) if any(_unmet(claim))}
+        claims = self._cluster.device_claims.used_by(pod)
+        missing = {key_of(claim): claim for claim in claims if any(_unmet(claim))}
         if not missing:
             return False
         ready_ns = {key: self._ready_ns(now_ns, claim) for key, claim in missing.items()}
@@ -111,7 +112,8 @@ class DeviceReadiness:
         del self._ends[uid]
         outcome = self._waiting.pop(uid)
         pod = self._cluster.pods.get(uid)
-        is_ready = pod is None or not any(any(_unmet(claim)) for _, claim in self._claims(pod))
+        claims = () if pod is None else self._cluster.device_claims.used_by(pod)
+        is_ready = not any(any(_unmet(claim)) for claim in claims)
         if is_ready:
             self._failed.pop(uid, None)
         else:
@@ -122,13 +124,6 @@ class DeviceReadiness:
         """Forget the bindings that wait: the scheduler that made them is gone."""
         self._waiting.clear()
         self._ends.clear()
-
-    def _claims(self, pod: PodRecord) -> Iterator[tuple[str, ResourceClaim]]:
-        for name in claim_names(pod.message):
-            key = f"{pod.message.metadata.namespace}/{name}"
-            claim = self._cluster.device_claims.by_key.get(key)
-            if claim is not None:
-                yield key, claim
 
 
 def _unmet(claim: ResourceClaim) -> Iterator[tuple[DeviceRequestAllocationResult, str]]:

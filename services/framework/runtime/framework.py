@@ -125,9 +125,9 @@ class Framework:
         self._binds: list[BindPlugin] = at(ExtensionPoint.BIND)
         self._post_binds: list[PostBindPlugin] = at(ExtensionPoint.POST_BIND)
         beyond = [plugin for plugin in configured.filters if plugin.scope not in _OF_ONE_NODE]
-        out_of_tree = (plugin.name for plugin in self.plugins if plugin.name not in IN_TREE)
-        self.has_out_of_tree = any(plugin.name not in IN_TREE for plugin in self.plugins)
-        self._beyond_nodes = frozenset(plugin.name for plugin in beyond).union(out_of_tree)
+        out_of_tree = {plugin.name for plugin in self.plugins if plugin.name not in IN_TREE}
+        self.has_out_of_tree = bool(out_of_tree)
+        self._beyond_nodes = frozenset(plugin.name for plugin in beyond) | out_of_tree
         self._beyond_keys = tuple(plugin.filter_key for plugin in beyond)
         self._by_spec = PluginsBySpec(
             configured, reserves=self._reserves, pre_binds=at(ExtensionPoint.PRE_BIND)

@@ -25,9 +25,9 @@ class NodeGroup:
 
     template: a node of the group; its name has no meaning. labels, names: which nodes of the trace
     are in the group: those with all of the labels, and those of these names. price: of a node for
-    an hour, None if unknown. provisioning_ns: from the request for a node until it is ready; where
-    there are several values, each node has one of them at random, and where there is none, that of
-    the model. options: by the names of flags, in place of the autoscaler's.
+    an hour, None if unknown. provisioning_ns: from the request for a node until it is ready. Of
+    several values, each node has a random one; without a value, that of the model counts.
+    options: by the names of flags, in place of the autoscaler's.
     """
 
     name: str

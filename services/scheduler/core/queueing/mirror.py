@@ -143,6 +143,8 @@ class QueueMirror:
         """Follow a change of the plugins that gate a pod which has not changed itself."""
         gate = self._gate_of(pod)
         if self.traits.has_gates:
+            if gate:
+                self.pending.mark_movable(pod.uid, by_pods=False)
             self.pending.set_gated(pod.uid, gated=bool(gate))
             return [SetGates(pod=pod, gates=(gate,) if gate else ())]
         if gate or pod.uid not in self._held:
