@@ -2,12 +2,13 @@
 
 A wait begins when the pod is created or its last scheduling gate is removed. It ends with the pod's
 binding, the pod's end, or the run's end. Before the first attempt, the pod waits for its turn;
-after each failed attempt, it waits for whatever that attempt lacked; once a node is chosen, for its
-binding, which takes time with some models. So the parts of a wait follow each other without a gap,
-and their sum is exactly the wait.
+after each failed attempt, it waits for whatever that attempt lacked, until an event moves it; then
+for the end of its backoff, and in activeQ for its turn; once a node is chosen, for its binding,
+which takes time with some models. So the parts of a wait follow each other without a gap, and their
+sum is exactly the wait.
 
-A refused pod waits for an event that may help, and then perhaps for the end of its backoff; a run
-does not record which event that was, so both form one part.
+A pod that lacks the same for long is tried again after each event that may help. Such attempts are
+one part, which says how much of it was backoff and which events moved the pod.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
-from typing import Any
+from itertools import chain, groupby
+from typing import Any, NamedTuple
 
 from replay.compare.verdict import PREEMPTION_MARK, counted_reasons
 from replay.errors import RunError
@@ -30,6 +31,8 @@ ROOM = "the end of victims"
 DELETIONS = "the deletion of victims"
 UNDONE = "a binding that was refused"
 BINDING = "its binding"
+BACKOFF = "the end of its backoff"
+TURN = "its next attempt"
 _PARTS = """
 WITH waits AS (
     SELECT uid, namespace, name, workload_kind, workload_name, waiting_since_ns AS since_ns,
@@ -41,10 +44,10 @@ tried AS (
     FROM attempts WHERE (result <> 'Scheduled' OR refused IS NOT NULL)
         AND uid IN (SELECT uid FROM waits)
 ),
-bound AS (
-    SELECT uid, at_ns - took_ns AS from_ns, sequence, attempt, NULL AS message,
-        NULL AS nominated_node, NULL AS victims, NULL AS refused, true AS runs
-    FROM attempts WHERE took_ns > 0 AND uid IN (SELECT uid FROM waits)
+moved AS (
+    SELECT uid, sequence, moved_by, active_ns,
+        greatest(moved_ns, lag(at_ns) OVER (PARTITION BY uid ORDER BY sequence)) AS from_ns
+    FROM attempts WHERE uid IN (SELECT uid FROM waits)
 ),
 deleted AS (
     SELECT tried.uid, min(victim.at_ns) AS at_ns, min(victim.sequence) AS sequence, tried.attempt,
@@ -55,18 +58,29 @@ deleted AS (
     GROUP BY ALL
 ),
 marks AS (
-    SELECT uid, since_ns AS from_ns, 0 AS sequence, NULL AS attempt, NULL AS message,
-        NULL AS nominated_node, NULL AS victims, NULL AS refused, false AS runs
-    FROM waits
-    UNION ALL
-    SELECT *, sequence IN (SELECT decided FROM deleted) FROM tried
-    UNION ALL
-    FROM bound
-    UNION ALL
-    SELECT uid, at_ns, sequence, attempt, NULL, nominated_node, victims, NULL, false FROM deleted
+    SELECT 'untried' AS kind, uid, since_ns AS from_ns, 0 AS sequence FROM waits
+    UNION ALL BY NAME
+    SELECT 'backoff' AS kind, uid, from_ns, sequence, moved_by FROM moved
+    WHERE moved_by IS NOT NULL
+    UNION ALL BY NAME
+    SELECT 'turn' AS kind, uid, greatest(active_ns, from_ns) AS from_ns, sequence FROM moved
+    WHERE active_ns IS NOT NULL
+    UNION ALL BY NAME
+    SELECT CASE WHEN refused IS NOT NULL THEN 'undone'
+            WHEN sequence IN (SELECT decided FROM deleted) THEN 'deletions'
+            WHEN nominated_node IS NOT NULL THEN 'room' ELSE 'refused' END AS kind,
+        * RENAME (at_ns AS from_ns)
+    FROM tried
+    UNION ALL BY NAME
+    SELECT 'binding' AS kind, uid, at_ns - took_ns AS from_ns, sequence, attempt FROM attempts
+    WHERE took_ns > 0 AND uid IN (SELECT uid FROM waits)
+    UNION ALL BY NAME
+    SELECT 'room' AS kind, * EXCLUDE (decided) RENAME (at_ns AS from_ns) FROM deleted
 ),
 parts AS (
-    SELECT *, lead(from_ns) OVER (PARTITION BY uid ORDER BY from_ns, sequence) AS next_ns FROM marks
+    SELECT *, list_position(['backoff', 'turn'], kind) AS step,
+        lead(from_ns) OVER (PARTITION BY uid ORDER BY from_ns, sequence, step NULLS LAST) AS next_ns
+    FROM marks
 )
 """
 _OF_PODS = (
@@ -74,10 +88,10 @@ _OF_PODS = (
     + """
 SELECT waits.namespace || '/' || waits.name, uid, since_ns, until_ns, scheduled_ns IS NOT NULL,
     node_name, greatest(from_ns, since_ns) AS began_ns,
-    least(coalesce(next_ns, until_ns), until_ns) AS ended_ns, attempt, message, nominated_node,
-    victims, refused, runs
+    least(coalesce(next_ns, until_ns), until_ns) AS ended_ns, kind, attempt, message,
+    nominated_node, victims, refused, moved_by
 FROM waits JOIN parts USING (uid)
-ORDER BY since_ns, uid, began_ns, sequence
+ORDER BY since_ns, uid, began_ns, sequence, step NULLS LAST
 """
 )
 _OF_WORKLOADS = (
@@ -94,15 +108,24 @@ ranked AS (
     GROUP BY ALL HAVING total_ns > 0
     ORDER BY total_ns DESC, workload_kind, namespace, workload_name LIMIT $limit
 )
-SELECT workload_kind || ' ' || namespace || '/' || workload_name AS key, total_ns, message,
-    nominated_node IS NOT NULL, refused IS NOT NULL, attempt IS NULL, runs, sum(length_ns),
-    list(DISTINCT uid)
+SELECT workload_kind || ' ' || namespace || '/' || workload_name AS key, total_ns, kind,
+    CASE WHEN kind = 'refused' THEN message END AS message, sum(length_ns), list(DISTINCT uid)
 FROM lengths JOIN ranked USING (workload_kind, namespace, workload_name)
 WHERE length_ns > 0
 GROUP BY ALL
-ORDER BY total_ns DESC, key, message
+ORDER BY total_ns DESC, key, kind, message
 """
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moves:
+    """How often an event moved a pod to activeQ or a backoffQ, and when first and last."""
+
+    event: str
+    times: int
+    first_ns: int
+    last_ns: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,7 +134,9 @@ class WaitPart:
 
     cause: what the pod waited for, in a few words. details: all reasons of the first attempt, each
     with the number of nodes refused for it (0: for the pod as a whole); or the node where victims
-    terminate or are to be deleted, with their number.
+    terminate or are to be deleted, with their number. backoff_ns, turn_ns: the time in it after an
+    event had moved the pod, in a backoffQ and then in activeQ. moves: these events, the last one
+    last.
     """
 
     from_ns: int
@@ -119,6 +144,9 @@ class WaitPart:
     cause: str
     details: tuple[tuple[str, int], ...] = ()
     attempts: tuple[int, ...] = ()
+    backoff_ns: int = 0
+    turn_ns: int = 0
+    moves: tuple[Moves, ...] = ()
 
     @property
     def length_ns(self) -> int:
@@ -197,6 +225,10 @@ class PodWaits:
         """Return the time by cause, ns, the longest first; it adds up to `length_ns`."""
         return _ranked(_totals(part for pod in self.pods for part in pod.parts))
 
+    def moves(self) -> tuple[Moves, ...]:
+        """Return the events that moved a pod while it waited, the last one last."""
+        return _counted(moves for pod in self.pods for part in pod.parts for moves in part.moves)
+
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON has it."""
         return {
@@ -223,6 +255,17 @@ class PodWaits:
                                 {"reason": reason, "nodes": nodes} for reason, nodes in part.details
                             ],
                             "attempts": list(part.attempts),
+                            "backoffNs": part.backoff_ns,
+                            "turnNs": part.turn_ns,
+                            "movedBy": [
+                                {
+                                    "event": moves.event,
+                                    "times": moves.times,
+                                    "firstNs": moves.first_ns,
+                                    "lastNs": moves.last_ns,
+                                }
+                                for moves in part.moves
+                            ],
                         }
                         for part in pod.parts
                     ],
@@ -298,8 +341,6 @@ def _with_nodes(run: RunDirectory, tables: RunTables, waits: PodWaits, top: int)
     return replace(waits, near=near, near_ns=longest.from_ns)
 
 
-_UNREFUSED = frozenset({UNTRIED, ROOM, DELETIONS, UNDONE, BINDING})
-"""The causes that no refusal of nodes precedes."""
 _OWNERS = """
 SELECT uid, coalesce(workload_kind || ' ' || namespace || '/' || workload_name,
     'Pod ' || namespace || '/' || name) FROM pods
@@ -308,7 +349,7 @@ SELECT uid, coalesce(workload_kind || ' ' || namespace || '/' || workload_name,
 
 def _pod_wait(pod: tuple[Any, ...], rows: Iterable[tuple[Any, ...]], end_ns: int) -> PodWait:
     key, uid, since_ns, until_ns, is_bound, node = pod
-    parts = [_part(row[6:8], *row[8:]) for row in rows]
+    marks = [_Mark(*row[6:]) for row in rows]
     return PodWait(
         key=key,
         uid=uid,
@@ -316,57 +357,70 @@ def _pod_wait(pod: tuple[Any, ...], rows: Iterable[tuple[Any, ...]], end_ns: int
         until_ns=until_ns,
         node=node if is_bound else "",
         lasts=not is_bound and until_ns == end_ns,
-        tried_ns=parts[-1].from_ns,
-        parts=tuple(_merged(parts)),
+        tried_ns=next(mark.from_ns for mark in reversed(marks) if mark.kind not in _MOVED),
+        parts=tuple(_merged(map(_part, marks))),
     )
 
 
-def _part(
-    times_ns: tuple[int, int],
-    attempt: int | None,
-    message: str | None,
-    nominated: str | None,
-    victims: int | None,
-    refused: str | None,
-    runs: bool,
-) -> WaitPart:
-    cause, details = cause_of(
-        message, is_nominated=nominated is not None, is_undone=refused is not None,
-        is_untried=attempt is None, runs=runs,
-    )  # fmt: skip
+_MOVED: Mapping[str, str] = {"backoff": BACKOFF, "turn": TURN}
+"""The causes of the time after an event has moved the pod, by kind of mark."""
+_CAUSES: Mapping[str, str] = {
+    **_MOVED,
+    "untried": UNTRIED,
+    "room": ROOM,
+    "deletions": DELETIONS,
+    "undone": UNDONE,
+    "binding": BINDING,
+}
+
+
+_UNREFUSED = frozenset(_CAUSES.values())
+"""The causes that no refusal of nodes precedes."""
+
+
+class _Mark(NamedTuple):
+    """A moment at which what a pod waits for may change, and the end of the time after it."""
+
+    from_ns: int
+    until_ns: int
+    kind: str
+    attempt: int | None
+    message: str | None
+    nominated_node: str | None
+    victims: int | None
+    refused: str | None
+    moved_by: str | None
+
+
+def _part(mark: _Mark) -> WaitPart:
+    cause, details = cause_of(mark.kind, mark.message)
     if cause in {ROOM, DELETIONS}:
-        details = ((f"{nominated}", victims or 0),)
+        details = ((f"{mark.nominated_node}", mark.victims or 0),)
     elif cause == UNDONE:
-        details = ((f"{refused}", 0),)
-    attempts = () if attempt is None else (attempt,)
-    from_ns, until_ns = times_ns
+        details = ((f"{mark.refused}", 0),)
+    length_ns = mark.until_ns - mark.from_ns
     return WaitPart(
-        from_ns=from_ns, until_ns=until_ns, cause=cause, details=details, attempts=attempts
+        from_ns=mark.from_ns,
+        until_ns=mark.until_ns,
+        cause=cause,
+        details=details,
+        attempts=() if mark.attempt is None else (mark.attempt,),
+        backoff_ns=length_ns if cause == BACKOFF else 0,
+        turn_ns=length_ns if cause == TURN else 0,
+        moves=(Moves(event=mark.moved_by, times=1, first_ns=mark.from_ns, last_ns=mark.from_ns),)
+        if mark.moved_by
+        else (),
     )
 
 
-def cause_of(
-    message: str | None,
-    *,
-    is_nominated: bool,
-    is_undone: bool,
-    is_untried: bool,
-    runs: bool = False,
-) -> tuple[str, tuple[tuple[str, int], ...]]:
-    """Return what a pod waits for after an attempt, and all reasons with their numbers of nodes.
+def cause_of(kind: str, message: str | None) -> tuple[str, tuple[tuple[str, int], ...]]:
+    """Return what a pod waits for after a mark, and all reasons with their numbers of nodes.
 
-    `runs`: its binding, or the deletions of its preemption, have not reached the API server yet.
     After a refusal, the pod waits for the reasons that refused at least half as many nodes as the
-    first reason.
+    first reason; `message` is kube-scheduler's.
     """
-    if is_untried:
-        return UNTRIED, ()
-    if is_undone:
-        return UNDONE, ()
-    if is_nominated:
-        return DELETIONS if runs else ROOM, ()
-    if runs:
-        return BINDING, ()
+    if kind in _CAUSES:
+        return _CAUSES[kind], ()
     reasons = sorted(
         counted_reasons((message or "").partition(PREEMPTION_MARK)[0]),
         key=lambda reason: (-reason[1], reason[0]),
@@ -377,24 +431,49 @@ def cause_of(
     return ", ".join(dict.fromkeys(named)), tuple(reasons)
 
 
-def _merged(parts: Iterable[WaitPart]) -> Iterator[WaitPart]:
-    """Yield the parts, with consecutive parts of equal causes merged into one.
-
-    A part without a length is dropped: another attempt followed at the same instant.
-    """
-    last: WaitPart | None = None
+def _with_moves(parts: Iterable[WaitPart]) -> Iterator[list[WaitPart]]:
+    """Yield each attempt's part with those that follow it once an event has moved the pod."""
+    attempt: list[WaitPart] = []
     for part in parts:
-        if not part.length_ns:
-            continue
-        if last is not None and last.cause == part.cause:
-            attempts = (*last.attempts, *part.attempts)
-            last = replace(last, until_ns=part.until_ns, attempts=attempts)
-            continue
-        if last is not None:
-            yield last
-        last = part
-    if last is not None:
-        yield last
+        if attempt and part.cause not in _MOVED.values():
+            yield attempt
+            attempt = []
+        attempt.append(part)
+    if attempt:
+        yield attempt
+
+
+def _merged(parts: Iterable[WaitPart]) -> Iterator[WaitPart]:
+    """Yield a part for consecutive attempts of equal causes, with the time after their moves.
+
+    An attempt that another one followed at the same instant is left out.
+    """
+    lasting = (
+        attempt for attempt in _with_moves(parts) if attempt[-1].until_ns > attempt[0].from_ns
+    )
+    for _, attempts in groupby(lasting, key=lambda attempt: attempt[0].cause):
+        merged = [part for attempt in attempts for part in attempt]
+        yield replace(
+            merged[0],
+            until_ns=merged[-1].until_ns,
+            attempts=tuple(chain.from_iterable(part.attempts for part in merged)),
+            backoff_ns=sum(part.backoff_ns for part in merged),
+            turn_ns=sum(part.turn_ns for part in merged),
+            moves=_counted(chain.from_iterable(part.moves for part in merged)),
+        )
+
+
+def _counted(moves: Iterable[Moves]) -> tuple[Moves, ...]:
+    """Return one value for each event, the one that moved the pod last at the end."""
+    by_event: dict[str, Moves] = {}
+    for move in moves:
+        before = by_event.pop(move.event, None)
+        by_event[move.event] = (
+            move
+            if before is None
+            else replace(before, times=before.times + move.times, last_ns=move.last_ns)
+        )
+    return tuple(by_event.values())
 
 
 def workloads_that_waited(
@@ -407,14 +486,8 @@ def workloads_that_waited(
     waits: dict[str, WorkloadWait] = {}
     values = {"end": end_ns, "limit": limit}
     for row in rows(_OF_WORKLOADS.format(chosen="true"), values):
-        key, _, message, is_nominated, is_undone, is_untried, runs, length_ns, uids = row
-        cause, _ = cause_of(
-            message,
-            is_nominated=is_nominated,
-            is_undone=is_undone,
-            is_untried=is_untried,
-            runs=runs,
-        )
+        key, _, kind, message, length_ns, uids = row
+        cause, _ = cause_of(kind, message)
         workload = waits.setdefault(key, WorkloadWait(key=key))
         workload.by_cause[cause] += int(length_ns)
         workload.pods.update(uids)
@@ -424,8 +497,10 @@ def workloads_that_waited(
 def _totals(parts: Iterable[WaitPart]) -> Counter[str]:
     totals = Counter[str]()
     for part in parts:
-        totals[part.cause] += part.length_ns
-    return totals
+        totals[BACKOFF] += part.backoff_ns
+        totals[TURN] += part.turn_ns
+        totals[part.cause] += part.length_ns - part.backoff_ns - part.turn_ns
+    return +totals
 
 
 def _ranked(totals: Counter[str]) -> list[tuple[str, int]]:

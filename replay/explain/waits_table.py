@@ -20,6 +20,7 @@ def print_waits(waits: PodWaits, console: Console, top: int) -> None:
     """Print some pods' waits, at most `top` parts or pods, and the total time by cause."""
     if len(waits.pods) == 1:
         _print_pod(waits.pods[0], waits.start_ns, console, top)
+        _print_moves(waits, console)
         _print_near(waits, console)
         _print_changes(waits, console)
     else:
@@ -41,18 +42,34 @@ def _print_pod(pod: PodWait, start_ns: int, console: Console, top: int) -> None:
     else:
         end = "and still waits at the run's end" if pod.lasts else "until its end"
     console.print(f"{head}, from {begins} to {ends}, {end}", highlight=False)
+    backed_off = ("OF IT BACKOFF",) if any(part.backoff_ns for part in pod.parts) else ()
     print_rows(
         console,
-        (*right_aligned("FROM", "FOR"), "ATTEMPTS", "WAITED FOR", "FIRST FOUND"),
+        (*right_aligned("FROM", "FOR", *backed_off), *("ATTEMPTS", "WAITED FOR", "FIRST FOUND")),
         pod.parts,
         lambda part: (
             simulated(part.from_ns - start_ns),
             simulated(part.length_ns),
+            *(simulated(part.backoff_ns) for _ in backed_off),
             _numbers(part.attempts),
             escape(part.cause),
             escape(_found(part)),
         ),
         top,
+    )
+
+
+def _print_moves(waits: PodWaits, console: Console) -> None:
+    print_rows(
+        console,
+        ("MOVED BY", *right_aligned("TIMES", "FIRST", "LAST")),
+        waits.moves(),
+        lambda moves: (
+            escape(moves.event),
+            f"{moves.times:,}",
+            simulated(moves.first_ns - waits.start_ns),
+            simulated(moves.last_ns - waits.start_ns),
+        ),
     )
 
 

@@ -160,6 +160,18 @@ _TABLES = (
                 "BIGINT",
                 "from the decision to the binding, which takes time with some models",
             ),
+            Column(
+                "moved_by",
+                "VARCHAR",
+                "the event that moved the pod since its last attempt, as the queue names it; "
+                "NULL: a first attempt, or the scheduler does not say it",
+            ),
+            Column("moved_ns", "BIGINT", "when that event moved it to activeQ or a backoffQ"),
+            Column(
+                "active_ns",
+                "BIGINT",
+                "when the pod entered activeQ; NULL: it was taken from a backoffQ before its end",
+            ),
             Column("feasible_nodes", "INTEGER", "nodes that fitted, as the scheduler reports"),
             Column(
                 "tied_nodes", "INTEGER", "nodes with the same best score, as the scheduler reports"

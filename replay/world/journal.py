@@ -16,10 +16,29 @@ from replay.world.api.pod_record import PodRecord
 from reprieve.eviction.v1beta1 import eviction_pb2
 from reprieve.kube.v1beta1 import meta_pb2, object_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.kube.time import SECOND_NS
 
 DecisionSink = Callable[[trace_pb2.Decision], None]
+
+
+class AttemptFailure(NamedTuple):
+    """Why an attempt bound nothing, and what had moved its pod since the attempt before.
+
+    attempts: its number. requeue: None for a first attempt, or where the scheduler does not say it.
+    """
+
+    attempts: int
+    reason: str
+    message: str
+    requeue: session_pb2.Requeue | None = None
+
+    def write(self, entry: trace_pb2.FailedScheduling) -> None:
+        """Write it into an empty entry of the log."""
+        entry.message, entry.attempts, entry.reason = self.message, self.attempts, self.reason
+        if self.requeue is not None:
+            entry.requeue.CopyFrom(self.requeue)
 
 
 class FailedAttempt(NamedTuple):
@@ -28,16 +47,13 @@ class FailedAttempt(NamedTuple):
     at_ns: int
     sequence: int
     pod: meta_pb2.ObjectReference
-    message: str
-    attempts: int
-    reason: str
+    failure: AttemptFailure
 
     def decision(self) -> trace_pb2.Decision:
         """Return it as an entry of the log."""
         entry = trace_pb2.Decision(time_ns=self.at_ns, sequence=self.sequence)
         entry.observed.object.CopyFrom(self.pod)
-        failed = entry.observed.failed_scheduling
-        failed.message, failed.attempts, failed.reason = self.message, self.attempts, self.reason
+        self.failure.write(entry.observed.failed_scheduling)
         return entry
 
 
@@ -143,30 +159,21 @@ class Journal:
         if bind.HasField("score"):
             scheduled.score = bind.score
         scheduled.took_duration_ns = now_ns - outcome.time_ns
+        if outcome.HasField("requeue"):
+            scheduled.requeue.CopyFrom(outcome.requeue)
         self._sink(entry)
 
-    def failed(self, now_ns: int, pod: PodRecord, attempts: int, reason: str, message: str) -> None:
+    def failed(self, now_ns: int, pod: PodRecord, failure: AttemptFailure) -> None:
         """Record an attempt that bound nothing; the next entry or `flush` passes it on."""
         self._sequence += 1
-        self._failed.append(
-            FailedAttempt(now_ns, self._sequence, pod.object_ref(), message, attempts, reason)
-        )
+        self._failed.append(FailedAttempt(now_ns, self._sequence, pod.object_ref(), failure))
 
     def attempt_refused(
-        self,
-        now_ns: int,
-        pod: meta_pb2.ObjectReference,
-        attempts: int,
-        failed: tuple[str, str],
-        refusal: Refusal,
+        self, now_ns: int, pod: meta_pb2.ObjectReference, failure: AttemptFailure, refusal: Refusal
     ) -> None:
-        """Record a failed attempt that could not be written to the pod's status.
-
-        `failed` are the reason and the message of the attempt.
-        """
+        """Record a failed attempt that could not be written to the pod's status."""
         entry = self._entry(now_ns, pod, refusal)
-        failure = entry.observed.failed_scheduling
-        failure.attempts, (failure.reason, failure.message) = attempts, failed
+        failure.write(entry.observed.failed_scheduling)
         self._sink(entry)
 
     def flush(self) -> None:

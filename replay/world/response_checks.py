@@ -258,6 +258,17 @@ def _attempt(outcome: scheduler_pb2.Outcome, at_ns: int) -> None:
     ):
         if not 0 <= time_ns <= at_ns:
             raise _InvalidFieldError(name, f"{time_ns} is not from 0 to the round's {at_ns}")
+    if outcome.HasField("requeue"):
+        _within("requeue", _requeue, outcome.requeue, at_ns)
+
+
+def _requeue(requeue: session_pb2.Requeue, at_ns: int) -> None:
+    if not requeue.event:
+        raise _InvalidFieldError("event", PROBLEM)
+    active_ns = requeue.active_time_ns if requeue.HasField("active_time_ns") else at_ns
+    if not 0 <= requeue.time_ns <= active_ns <= at_ns:
+        problem = f"{requeue.time_ns} is not from 0 to active_time_ns and the round's {at_ns}"
+        raise _InvalidFieldError("time_ns", problem)
 
 
 def _bind(bind: scheduler_pb2.Bind) -> None:
@@ -331,6 +342,13 @@ def _refusals(refusals: scheduler_pb2.Refusals, at_ns: int, sent: SentObjects) -
         _within(path, _unschedulable, verdict, sent)
     for index, step in enumerate(refusals.steps):
         _within(f"steps[{index}]", _step_times, step, pods)
+    for index, requeue in enumerate(refusals.requeues):
+        _within(f"requeues[{index}]", _requeue, requeue, at_ns)
+    if len(refusals.requeue_numbers) not in {0, pods}:
+        count = len(refusals.requeue_numbers)
+        problem = f"has {count} entries, but there are {pods} pods"
+        raise _InvalidFieldError("requeue_numbers", problem)
+    _each(refusals, "requeue_numbers", 0, len(refusals.requeues))
 
 
 def _step_times(step: scheduler_pb2.StepTimes, pods: int) -> None:

@@ -161,6 +161,11 @@ def write_head(message: queue_pb2.Head, popped: InFlightPod) -> None:
     message.queued_time_ns = popped.timestamp_ns
     if popped.nominated_node_name:
         message.nominated_node_name = popped.nominated_node_name
+    requeue = popped.pod_info.requeue
+    if requeue is not None:
+        message.requeue.event, message.requeue.time_ns = requeue.event, requeue.at_ns
+        if requeue.active_ns is not None:
+            message.requeue.active_time_ns = requeue.active_ns
 
 
 _SUB_QUEUES = {

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
 from services.framework.preemption.candidates import DecidedBy
 from services.framework.preemption.outcome import Nomination
 from services.framework.runtime.diagnosis import Unschedulable
@@ -26,6 +27,7 @@ from services.scheduler.core.decisions import (
     Skipped,
     Verdict,
 )
+from services.scheduler.core.queueing.steps import Head, Requeue
 
 CRITERIA = {
     criterion: scheduler_pb2.PreemptionCriterion.Value(f"PREEMPTION_CRITERION_{criterion.name}")
@@ -87,6 +89,8 @@ def _put_outcome(entry: BatchEntry, out: scheduler_pb2.Outcome) -> None:
     out.attempts = head.attempts
     out.first_enqueued_time_ns = head.first_enqueued_ns
     out.queued_time_ns = head.queued_ns
+    if head.requeue is not None:
+        _put_requeue(head.requeue, out.requeue)
     match verdict:
         case Binding():
             _put_binding(verdict, out.bind)
@@ -185,6 +189,7 @@ def _put_refusals(run: Sequence[BatchEntry], out: scheduler_pb2.RoundOutcomes) -
     refusals.wall_duration_ns.extend([entry.wall_ns for entry in run])
     _put_verdicts(decisions, refusals)
     _put_steps(decisions, refusals)
+    _put_requeues(heads, refusals)
 
 
 def _put_verdicts(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> None:
@@ -220,9 +225,30 @@ def _put_steps(decisions: Iterable[Decision], out: scheduler_pb2.Refusals) -> No
         )
 
 
+def _put_requeues(heads: Sequence[Head], out: scheduler_pb2.Refusals) -> None:
+    """Write each distinct Requeue once: one event moves many pods at once."""
+    numbers: dict[Requeue, int] = {}
+    for head in heads:
+        requeue = head.requeue
+        if requeue is not None and requeue not in numbers:
+            numbers[requeue] = len(numbers) + 1
+            _put_requeue(requeue, out.requeues.add())
+    if numbers:
+        out.requeue_numbers.extend(
+            [0 if head.requeue is None else numbers[head.requeue] for head in heads]
+        )
+
+
+def _put_requeue(requeue: Requeue, out: session_pb2.Requeue) -> None:
+    out.event, out.time_ns = requeue.event, requeue.at_ns
+    if requeue.active_ns is not None:
+        out.active_time_ns = requeue.active_ns
+
+
 def outcome_bytes(decision: Decision, answers: Sequence[scheduler_pb2.ExtenderAnswer]) -> int:
     """Return the approximate size of a decision's outcome, at least what is written."""
-    size = _OUTCOME_BYTES
+    requeue = decision.head.requeue
+    size = _OUTCOME_BYTES + (0 if requeue is None else len(requeue.event))
     for answer in answers:
         size += answer.ByteSize()
     verdict = decision.verdict

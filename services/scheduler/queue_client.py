@@ -31,7 +31,7 @@ from services.rpc.required import PROBLEM, missing
 from services.rpc.responses import ReadingChannel
 from services.scheduler.ahead.held import HeldOperations, without_passing
 from services.scheduler.batch import Batch, QueueReply
-from services.scheduler.core.queueing.steps import Head, PopId
+from services.scheduler.core.queueing.steps import Head, PopId, Requeue
 from services.scheduler.queue_stream import QueueStream, refusal_of, taken
 
 OPERATIONS_MAX = 4096
@@ -339,7 +339,13 @@ def _head(message: queue_pb2.Head) -> Head:
         message.attempts,
         message.first_enqueued_time_ns,
         message.queued_time_ns,
+        _requeue(message.requeue) if message.HasField("requeue") else None,
     )
+
+
+def _requeue(message: session_pb2.Requeue) -> Requeue:
+    active_ns = message.active_time_ns if message.HasField("active_time_ns") else None
+    return Requeue(message.event, message.time_ns, active_ns)
 
 
 def _wrong_head(head: queue_pb2.Head) -> str:
@@ -351,6 +357,12 @@ def _wrong_head(head: queue_pb2.Head) -> str:
         return f"first_enqueued_time_ns: {head.first_enqueued_time_ns} is negative"
     if head.queued_time_ns < 0:
         return f"queued_time_ns: {head.queued_time_ns} is negative"
+    requeue = head.requeue  # absent, it reads as times of 0
+    if requeue.time_ns < 0:
+        return f"requeue.time_ns: {requeue.time_ns} is negative"
+    if requeue.HasField("active_time_ns") and requeue.active_time_ns < requeue.time_ns:
+        at, before = requeue.active_time_ns, requeue.time_ns
+        return f"requeue.active_time_ns: {at} is before {before}, when the pod was moved"
     return ""
 
 

@@ -34,6 +34,7 @@ class Breach(Enum):
     BACKOFF_HAS_NO_LIMIT = "7", "doubles the backoff for ever"
     NEVER_WAKES = "7", "has no next wakeup"
     MOVES_PROLONG_BACKOFF = "7", "counts backoffs from moves"
+    MOVED_BY_THE_FLUSH = "7", "takes the end of a backoff for the time of the event before it"
     NEVER_POPS_BACKOFF = "8", "waits for backoffs where no pod is active"
     FORGETS_EVENTS = "9", "forgets events during an attempt"
     LEAVES_LEFTOVERS = "10", "leaves pods unschedulable for ever"

@@ -37,6 +37,7 @@ class Waiting:
     attempts: int = 0
     refusals: int = 0
     moved_ns: int = 0
+    requeue: session_pb2.Requeue | None = None
     failure: queue_pb2.Failure = field(default_factory=queue_pb2.Failure)
     cycle: int = 0
     events: list[queue_pb2.ClusterEvent] = field(default_factory=list)
@@ -137,6 +138,8 @@ class SmallQueue:
         )
         if uid in self._nominated and not self.breaks(Breach.LOSES_NOMINATIONS):
             head.nominated_node_name = self._nominated[uid]
+        if waiting.requeue is not None:
+            head.requeue.CopyFrom(waiting.requeue)
         return head
 
     # Pods
@@ -238,6 +241,7 @@ class SmallQueue:
     def _refuse(self, waiting: Waiting, failure: queue_pb2.Failure) -> None:
         waiting.failure, waiting.queued_ns = failure, self._now_ns
         waiting.moved_ns = self._now_ns
+        waiting.requeue = None
         waiting.refusals += 1
         waiting.sub_queue = queue_pb2.SUB_QUEUE_UNSCHEDULABLE
         helped = [event for event in waiting.events if self._concerns(waiting, event)]
@@ -289,6 +293,7 @@ class SmallQueue:
             if waiting.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE and self._concerns(
                 waiting, move.event
             ):
+                waiting.requeue = session_pb2.Requeue(event=move.event.label, time_ns=self._now_ns)
                 self._move_pod(waiting)
 
     def _assigned_pod_add(self, added: queue_pb2.AssignedPodAdd) -> None:
@@ -375,6 +380,8 @@ class SmallQueue:
         for waiting in self._in(queue_pb2.SUB_QUEUE_BACKOFF):
             if self._due_ns(waiting) <= self._now_ns:
                 waiting.sub_queue = queue_pb2.SUB_QUEUE_ACTIVE
+                if self.breaks(Breach.MOVED_BY_THE_FLUSH) and waiting.requeue is not None:
+                    waiting.requeue.time_ns = self._now_ns
 
     def _flush_leftover(self, _empty: object) -> None:
         for waiting in self._in(queue_pb2.SUB_QUEUE_UNSCHEDULABLE):

@@ -10,8 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from replay.backends.processes import EmbeddedServices
 from replay.cli.errors import REFUSED
 from replay.explain.waits import (
+    BACKOFF,
     BINDING,
     ROOM,
     UNTRIED,
@@ -25,8 +27,10 @@ from replay.results.durations import simulated
 from replay.results.run.directory import RunDirectory
 from replay.results.tables.query import RunTables
 from replay.whatif.facts import read_facts
+from reprieve.trace.v1beta1 import trace_pb2
 from tests.e2e.commands import reprieve
-from tests.e2e.replays import DEMOS, ROOT, SHARED
+from tests.e2e.replays import DEMOS, ROOT, SHARED, run
+from tests.unit.world.builders import S, create, create_pod, delete, make_node, make_pod
 
 pytestmark = pytest.mark.e2e
 
@@ -86,6 +90,8 @@ def test_the_parts_of_every_wait_add_up_to_it(runs: Path, name: str) -> None:
         assert waited_ns in (None, pod.length_ns)
         assert sum(part.length_ns for part in pod.parts) == pod.length_ns
         assert sum(length_ns for _, length_ns in pod.totals()) == pod.length_ns
+        for part in pod.parts:
+            assert 0 <= part.backoff_ns + part.turn_ns <= part.length_ns
         for part, following in pairwise(pod.parts):
             assert part.until_ns == following.from_ns
             assert part.cause != following.cause
@@ -174,10 +180,10 @@ def test_the_report_has_the_workloads_that_waited_most(runs: Path) -> None:
 def test_a_cause_names_the_reasons_of_most_nodes() -> None:
     """Those of at least half as many nodes as the first one; the others are details."""
     message = "0/9 nodes are available: 5 Insufficient cpu, 3 Insufficient memory, 1 node(s) x."
-    cause, details = cause_of(message, is_nominated=False, is_undone=False, is_untried=False)
+    cause, details = cause_of("refused", message)
     assert cause == "Insufficient cpu, Insufficient memory"
     assert details[0] == ("Insufficient cpu", 5)
-    assert cause_of(None, is_nominated=False, is_undone=False, is_untried=True) == (UNTRIED, ())
+    assert cause_of("untried", None) == (UNTRIED, ())
 
 
 def test_a_wait_is_of_the_whole_time(runs: Path) -> None:
@@ -199,3 +205,61 @@ def test_a_binding_that_takes_time_is_a_part_of_its_own(tmp_path: Path) -> None:
         if waited_ns is not None
     ]
     assert parts == [[(BINDING, 0, 5 * 10**9)]] * 2
+
+
+MEMORY = "Insufficient memory"
+
+
+def of_size(name: str, memory: str, *, at_s: float) -> trace_pb2.Record:
+    """Return the record of a pod that requests so much memory."""
+    pod = make_pod(name, grace_s=0)
+    pod.spec.containers[0].resources.requests["memory"] = memory
+    return at(at_s, create_pod(pod))
+
+
+def at(seconds: float, record: trace_pb2.Record) -> trace_pb2.Record:
+    """Return a record of that time."""
+    record.time_ns = int(seconds * S)
+    return record
+
+
+RECORDS = [
+    trace_pb2.Record(header=trace_pb2.Header(format_version=2)),
+    create(make_node("n")),
+    of_size("holder", "4Gi", at_s=0),
+    of_size("waiting", "4Gi", at_s=1),
+]
+
+
+@pytest.mark.parametrize(
+    ("rules", "causes", "moves"),
+    [
+        # A hint finds that a node which is too small does not help.
+        ("v1.34", [(MEMORY, 2.0)], [("AssignedPodDelete", 1, 3.0)]),
+        # Any node moves it to podBackoffQ, until 2 s. A failure at the end of a backoff does not
+        # begin another one, so that the deletion makes it active at once.
+        (
+            "v1.16",
+            [(MEMORY, 1.5), (BACKOFF, 0.5)],
+            [("NodeAdd", 1, 1.5), ("AssignedPodDelete", 1, 3.0)],
+        ),
+    ],
+)
+def test_the_events_that_moved_a_pod_and_its_backoff_are_told_apart(
+    services: EmbeddedServices,
+    tmp_path: Path,
+    rules: str,
+    causes: list[tuple[str, float]],
+    moves: list[tuple[str, int, float]],
+) -> None:
+    """A node of 4 Gi is full from 0 s to 3 s; another one, at 1.5 s, is too small."""
+    small = at(1.5, create(make_node("small", "1Gi")))
+    records = [*RECORDS, small, at(3, delete("Pod", "holder"))]
+    finished = run(services, records, tmp_path / "run", rules=rules)
+    waits = waits_of(finished.run, "waiting")
+    assert [(cause, length_ns / S) for cause, length_ns in waits.totals()] == causes
+    assert [(moved.event, moved.times, moved.last_ns / S) for moved in waits.moves()] == moves
+    shown = reprieve(tmp_path, "explain", "waiting", "run", "--wait").stdout
+    for event, _, last_s in moves:
+        assert event in shown
+        assert simulated(int(last_s * S)) in shown

@@ -51,7 +51,7 @@ def leave_out(outcomes: scheduler_pb2.RoundOutcomes) -> None:
     for name in ("phases", "queue_exchanges"):
         outcomes.ClearField(name)
     for outcome in outcomes.outcomes:
-        for name in ("first_enqueued_time_ns", "queued_time_ns", "phases", "warnings"):
+        for name in ("first_enqueued_time_ns", "queued_time_ns", "phases", "warnings", "requeue"):
             outcome.ClearField(name)  # type: ignore[arg-type] # a field
         if outcome.HasField("bind"):
             outcome.bind.CopyFrom(scheduler_pb2.Bind(node_name=outcome.bind.node_name))
@@ -74,6 +74,9 @@ def falsify(outcomes: scheduler_pb2.RoundOutcomes) -> None:
             for column in (refusals.first_enqueued_time_ns, refusals.queued_time_ns):
                 column[:] = [0] * pods
             refusals.attempts[:] = [77] * pods
+            if not refusals.requeues:
+                refusals.requeues.add(event="Nothing")
+            refusals.requeue_numbers[:] = [1] * pods
             continue
         outcome.first_enqueued_time_ns, outcome.queued_time_ns, outcome.attempts = 0, 0, 77
         if outcome.HasField("bind"):

@@ -129,7 +129,7 @@ def test_a_full_disk_ends_a_recording_with_one_line_and_whole_frames(tmp_path: P
     with server(Pod=Script(lists=lists, watches=[events], listed_on_disk=path)) as double:
         options = ["record", "--kubeconfig", kubeconfig(tmp_path, double.url), "--usage", "off"]
         done = subprocess.run(
-            [sys.executable, "-c", limit, *options, "-o", str(tmp_path / "t.jsonl")],
+            [sys.executable, "-B", "-c", limit, *options, "-o", str(tmp_path / "t.jsonl")],
             cwd=ROOT,
             capture_output=True,
             text=True,

@@ -253,7 +253,7 @@ def reads_the_conditions_of_registrations(client: ContractClient) -> None:
 def backs_off_by_attempts(client: ContractClient) -> None:
     """Check that the backoff doubles up to its limit, and next_wakeup_time_ns.
 
-    Only an event of its plugin moves the pod.
+    Only an event of its plugin moves the pod, and a head that names what moved it names that event.
     """
     session, second = _waiting(client), 0
     _done(session, add("a"))
@@ -273,9 +273,14 @@ def backs_off_by_attempts(client: ContractClient) -> None:
         early = second + backoff_s - 1
         heads = _heads(session, at(early, flush_backoff=Empty()))
         expect("heads before the backoff has ended", heads, [])
+        moved_ns = (second + 2) * SECOND_NS
         second += backoff_s + 1
-        heads = _heads(session, at(second, flush_backoff=Empty()))
-        expect("heads after the backoff", heads, [("a", attempt + 1, attempt + 1)])
+        answer = _done(session, at(second, flush_backoff=Empty()))
+        expect("heads after the backoff", _shown(answer), [("a", attempt + 1, attempt + 1)])
+        (head,) = answer.heads
+        if head.HasField("requeue"):
+            expect("requeue.event", head.requeue.event, "NodeAdd")
+            expect("requeue.time_ns", head.requeue.time_ns, moved_ns)
 
 
 @CHECKS.level(2, rule=8)

@@ -15,9 +15,10 @@ import orjson
 
 from replay.errors import RunError
 from replay.results.run.log_file import RunLog, whole_lines
-from replay.world.journal import FailedAttempt
+from replay.world.journal import AttemptFailure, FailedAttempt
 from reprieve.kube.v1beta1 import meta_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from services.growing_file import GrowingFile
 from services.rpc.errors import FieldError
@@ -59,12 +60,13 @@ def line(decision: trace_pb2.Decision) -> bytes:
 
 def failed_line(attempt: FailedAttempt) -> bytes:
     """Return the line of a failed attempt: the same bytes as `line`, but much faster."""
-    at_ns, sequence, pod, message, attempts, reason = attempt
+    at_ns, sequence, pod, (attempts, reason, message, requeue) = attempt
     texts = (pod.namespace, pod.name, pod.uid, message, reason)
     if not (at_ns and attempts and all(texts)):
         return line(attempt.decision())
     namespace, name, uid, words, why = map(_escaped, texts)
-    return _FAILED % (at_ns, sequence, namespace, name, uid, words, attempts, why)
+    moved = b"" if requeue is None else _requeue(requeue.SerializeToString())
+    return _FAILED % (at_ns, sequence, namespace, name, uid, words, attempts, why, moved)
 
 
 @lru_cache(maxsize=1 << 14)
@@ -73,12 +75,20 @@ def _escaped(text: str) -> bytes:
     return orjson.dumps(text)[1:-1]
 
 
+@lru_cache(maxsize=1 << 10)
+def _requeue(encoded: bytes) -> bytes:
+    """Return a Requeue as the member of a line: one event moves many pods at once."""
+    requeue = session_pb2.Requeue.FromString(encoded)
+    return b',"requeue":' + orjson.dumps(json_codec.to_proto3_json(requeue))
+
+
 def _failed_template() -> bytes:
     """Return the line of a failed attempt without default values, with placeholders."""
     pod = meta_pb2.ObjectReference(kind="Pod", namespace="a", name="b", uid="c")
-    shown = line(FailedAttempt(1, 2, pod, "d", 3, "e").decision())
+    shown = line(FailedAttempt(1, 2, pod, AttemptFailure(3, "e", "d")).decision())
     shown = re.sub(rb'(?<=[:"])[1-3](?=[,"}])', b"%d", shown)
-    return re.sub(rb'(?<=:")[a-e](?=")', b"%b", shown)
+    shown = re.sub(rb'(?<=:")[a-e](?=")', b"%b", shown)
+    return shown.replace(b"}}}", b"%b}}}")  # after the last field: requeue, or nothing
 
 
 _FAILED = _failed_template()
@@ -165,6 +175,8 @@ def _refusals(at_ns: int, refusals: scheduler_pb2.Refusals) -> Iterator[schedule
             queued_time_ns=refusals.queued_time_ns[number],
             unschedulable=verdict,
         )
+        if refusals.requeue_numbers and (requeued := refusals.requeue_numbers[number]):
+            one.requeue.CopyFrom(refusals.requeues[requeued - 1])
         one.pop.uid = uid
         one.pop.cycle = refusals.first_cycle + number
         yield one

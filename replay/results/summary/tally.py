@@ -227,9 +227,9 @@ class Tally(DecisionCounts):
         for attempt in attempts:
             pod = waiting.get(attempt.pod.uid)
             if pod is not None:
-                pod.message = attempt.message
-                if attempt.reason != "Unschedulable":
-                    pod.reasons = (attempt.reason,)
+                pod.message = attempt.failure.message
+                if attempt.failure.reason != "Unschedulable":
+                    pod.reasons = (attempt.failure.reason,)
 
     def _scheduled(self, observed: trace_pb2.Observed) -> None:
         uid = observed.object.uid

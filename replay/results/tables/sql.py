@@ -14,10 +14,11 @@ _REFERENCE = "STRUCT(kind VARCHAR, namespace VARCHAR, name VARCHAR, uid VARCHAR)
 _INVALID = (
     "STRUCT(nodeName VARCHAR, violations STRUCT(cause VARCHAR, message VARCHAR)[], foundBy VARCHAR)"
 )
+_REQUEUE = "STRUCT(event VARCHAR, timeNs BIGINT, activeTimeNs BIGINT)"
 _OBSERVED = {
     "scheduled": (
         "STRUCT(nodeName VARCHAR, attempts INTEGER, waitedNs BIGINT, feasibleNodes INTEGER, "
-        "tiedNodes INTEGER, score BIGINT, tookNs BIGINT)"
+        f"tiedNodes INTEGER, score BIGINT, tookNs BIGINT, requeue {_REQUEUE})"
     ),
     "nominated": (
         "STRUCT(nodeName VARCHAR, decidedBy VARCHAR, candidates INTEGER, "
@@ -25,7 +26,9 @@ _OBSERVED = {
     ),
     "preempted": f'STRUCT("by" {_REFERENCE}, nodeName VARCHAR, violatesBudget BOOLEAN)',
     "evicted": ("STRUCT(nodeName VARCHAR, signal VARCHAR, message VARCHAR, gracePeriodS BIGINT)"),
-    "failedScheduling": "STRUCT(message VARCHAR, attempts INTEGER, reason VARCHAR)",
+    "failedScheduling": (
+        f"STRUCT(message VARCHAR, attempts INTEGER, reason VARCHAR, requeue {_REQUEUE})"
+    ),
     "started": "STRUCT(nodeName VARCHAR)",
     "finished": "STRUCT(phase VARCHAR, reason VARCHAR)",
     "removed": "STRUCT(cause VARCHAR)",
@@ -217,6 +220,9 @@ SELECT log.*,
     o.scheduled.nodeName AS node_name,
     CASE kind WHEN 'scheduled' THEN coalesce(o.scheduled.waitedNs, 0) END AS waited_ns,
     CASE kind WHEN 'scheduled' THEN coalesce(o.scheduled.tookNs, 0) END AS took_ns,
+    r.event AS moved_by,
+    CASE WHEN r.event IS NOT NULL THEN coalesce(r.timeNs, 0) END AS moved_ns,
+    r.activeTimeNs AS active_ns,
     o.scheduled.feasibleNodes AS feasible_nodes,
     o.scheduled.tiedNodes AS tied_nodes,
     o.scheduled.score AS score,
@@ -225,8 +231,10 @@ SELECT log.*,
     n.decidedBy AS decided_by,
     n.candidates AS candidates,
     CASE WHEN n IS NOT NULL THEN coalesce(len(n.victims), 0) END AS victims
-FROM log LEFT JOIN nominated USING (sequence)
-WHERE kind IN ('scheduled', 'failedScheduling')
+FROM (
+    SELECT *, coalesce(o.scheduled.requeue, o.failedScheduling.requeue) AS r FROM log
+    WHERE kind IN ('scheduled', 'failedScheduling')
+) AS log LEFT JOIN nominated USING (sequence)
 """  # noqa: S608 - made of this module's own constants
 
 _PREEMPTIONS = f"""

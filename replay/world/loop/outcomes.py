@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from replay.world.api.conditions import set_pod_condition
 from replay.world.api.pod_record import PodRecord
-from replay.world.journal import Mistake, Refusal
+from replay.world.journal import AttemptFailure, Mistake, Refusal
 from replay.world.kubelet.pod_lifecycle import PodLifecycle
 from replay.world.loop.claim_writer import ClaimWriter
 from replay.world.loop.device_readiness import DeviceReadiness
@@ -147,7 +147,8 @@ class OutcomeExecutor:
         if refusal is not None and pod is not None:
             self._claims.unreserved(now_ns, pod)
             message = binding_failure(refusal.message)
-            self._write_failure(now_ns, pod, "SchedulerError", message, "")
+            failure = AttemptFailure(outcome.attempts, "SchedulerError", message)
+            self._write_failure(now_ns, pod, failure, "")
             self._journal.note("devices-late", _LATE_NOTE)
         self._journal.flush()
         return [answer]
@@ -199,9 +200,15 @@ class OutcomeExecutor:
 
     def _refusals(self, now_ns: int, refusals: scheduler_pb2.Refusals) -> None:
         reasons = [(verdict.message, _nominated(verdict)) for verdict in refusals.verdicts]
-        attempted = zip(refusals.uids, refusals.attempts, refusals.verdict_indexes, strict=True)
-        for uid, attempts, place in attempted:
-            self._attempt_failed(now_ns, uid, attempts, "Unschedulable", *reasons[place])
+        requeues = (None, *refusals.requeues)
+        numbers = refusals.requeue_numbers or [0] * len(refusals.uids)
+        attempted = zip(
+            refusals.uids, refusals.attempts, refusals.verdict_indexes, numbers, strict=True
+        )
+        for uid, attempts, place, number in attempted:
+            message, nominated = reasons[place]
+            failure = AttemptFailure(attempts, "Unschedulable", message, requeues[number])
+            self._attempt_failed(now_ns, uid, failure, nominated)
 
     def _unschedulable(
         self,
@@ -211,11 +218,9 @@ class OutcomeExecutor:
         repeated: Refusal | None,
     ) -> bool:
         """Carry out a refusal; return whether its answer is complete."""
-        verdict, uid, attempts = outcome.unschedulable, outcome.pop.uid, outcome.attempts
-        nominated = _nominated(verdict)
-        refusal = self._attempt_failed(
-            now_ns, uid, attempts, "Unschedulable", verdict.message, nominated, repeated
-        )
+        verdict, uid = outcome.unschedulable, outcome.pop.uid
+        failure = _failure_of(outcome, "Unschedulable", verdict.message)
+        refusal = self._attempt_failed(now_ns, uid, failure, _nominated(verdict), repeated)
         if refusal is None and verdict.HasField("freed_claims"):
             self._claims.freed(now_ns, verdict.freed_claims)
         if not verdict.HasField("preemption"):
@@ -234,19 +239,15 @@ class OutcomeExecutor:
     def _failure(
         self, now_ns: int, outcome: scheduler_pb2.Outcome, repeated: Refusal | None
     ) -> None:
-        failure, uid, attempts = outcome.failure, outcome.pop.uid, outcome.attempts
-        nominated = _nominated(failure)
-        self._attempt_failed(
-            now_ns, uid, attempts, "SchedulerError", failure.message, nominated, repeated
-        )
+        failure = _failure_of(outcome, "SchedulerError", outcome.failure.message)
+        nominated = _nominated(outcome.failure)
+        self._attempt_failed(now_ns, outcome.pop.uid, failure, nominated, repeated)
 
     def _attempt_failed(
         self,
         now_ns: int,
         uid: str,
-        attempts: int,
-        reason: str,
-        message: str,
+        failure: AttemptFailure,
         nominated: str | None,
         repeated: Refusal | None = None,
     ) -> Refusal | None:
@@ -254,34 +255,21 @@ class OutcomeExecutor:
         refusal = repeated or at_decision(self._rules.attempt(uid), self._mistake)
         if refusal is None:
             pod = self._cluster.pods[uid]
-            self._not_bound(now_ns, pod, attempts, reason, message, nominated)
+            self._cluster.tried_now(pod)
+            self._journal.failed(now_ns, pod, failure)
+            self._write_failure(now_ns, pod, failure, nominated)
         elif refusal.cause:
-            failed = reason, message
-            self._journal.attempt_refused(
-                now_ns, self.preemptions.named(uid), attempts, failed, refusal
-            )
+            self._journal.attempt_refused(now_ns, self.preemptions.named(uid), failure, refusal)
         return refusal
 
-    def _not_bound(
-        self,
-        now_ns: int,
-        pod: PodRecord,
-        attempts: int,
-        reason: str,
-        message: str,
-        nominated: str | None,
-    ) -> None:
-        """Record the attempt, and patch the pod's status where it differs."""
-        self._cluster.tried_now(pod)
-        self._journal.failed(now_ns, pod, attempts, reason, message)
-        self._write_failure(now_ns, pod, reason, message, nominated)
-
     def _write_failure(
-        self, now_ns: int, pod: PodRecord, reason: str, message: str, nominated: str | None
+        self, now_ns: int, pod: PodRecord, failure: AttemptFailure, nominated: str | None
     ) -> None:
         """Patch a pod's status after a failed attempt or binding, where it differs."""
         status = pod.message.status
-        changed = set_pod_condition(status, "PodScheduled", "False", now_ns, reason, message)
+        changed = set_pod_condition(
+            status, "PodScheduled", "False", now_ns, failure.reason, failure.message
+        )
         ended = False
         if nominated is not None and status.nominated_node_name != nominated:
             ended = bool(status.nominated_node_name)
@@ -291,6 +279,11 @@ class OutcomeExecutor:
             changed = True
         if changed:
             self._cluster.status_changed(now_ns, pod, nomination_ended=ended)
+
+
+def _failure_of(outcome: scheduler_pb2.Outcome, reason: str, message: str) -> AttemptFailure:
+    requeue = outcome.requeue if outcome.HasField("requeue") else None
+    return AttemptFailure(outcome.attempts, reason, message, requeue)
 
 
 def _nominated(verdict: scheduler_pb2.Unschedulable | scheduler_pb2.Failure) -> str | None:

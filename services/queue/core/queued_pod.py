@@ -151,6 +151,18 @@ class Failure(NamedTuple):
         return Failure(plugins=plugins, pending_plugins=self.pending_plugins, error=self.error)
 
 
+class Requeue(NamedTuple):
+    """What moved a pod to activeQ or a backoffQ after its last attempt had failed.
+
+    event: the event under which the pod was counted then (results.py). at_ns: when. active_ns: when
+    the pod entered activeQ, None while it backs off.
+    """
+
+    event: str
+    at_ns: int
+    active_ns: int | None = None
+
+
 class QueuedPodInfo(NamedTuple):
     """A pod in one of the sub-queues.
 
@@ -159,7 +171,9 @@ class QueuedPodInfo(NamedTuple):
     sequence: breaks ties of the timestamp, in the order of arrival. failure: of the last cycle,
     None before the first. In v1.34, the backoff depends on unschedulable_count, the number of
     cycles in which plugins refused the pod, or on consecutive_errors, the number of consecutive
-    errors. gating_plugin: the PreEnqueue plugin that rejected the pod last, "" if none.
+    errors. gating_plugin: the PreEnqueue plugin that rejected the pod last, "" if none. requeue:
+    what moved the pod since its last cycle failed, None before its first and while it is
+    unschedulable.
     Source: kubernetes v1.34 pkg/scheduler/framework/types.go, QueuedPodInfo.
     """
 
@@ -172,6 +186,7 @@ class QueuedPodInfo(NamedTuple):
     unschedulable_count: int = 0
     consecutive_errors: int = 0
     gating_plugin: str = ""
+    requeue: Requeue | None = None
 
     @property
     def key(self) -> PodKey:
@@ -187,6 +202,22 @@ class QueuedPodInfo(NamedTuple):
     def with_pod(self, pod: QueuedPod) -> QueuedPodInfo:
         """Return a copy with another version of the pod."""
         return self._replace(pod=pod)
+
+    def requeued(self, event: str, now_ns: int, *, is_active: bool) -> QueuedPodInfo:
+        """Return the pod as it enters activeQ or a backoffQ by `event`.
+
+        The first event since the last cycle counts: a pod that backs off enters activeQ by others.
+        """
+        if not self.attempts:
+            return self
+        requeue = self.requeue
+        if requeue is None:
+            requeue = Requeue(event, now_ns, now_ns if is_active else None)
+        elif is_active and requeue.active_ns is None:
+            requeue = requeue._replace(active_ns=now_ns)
+        else:
+            return self
+        return self._replace(requeue=requeue)
 
 
 class FailedPod(NamedTuple):

@@ -283,27 +283,27 @@ class SubQueues:
         """Remove and return a pod in a backoffQ; None if it is in none."""
         return self.backoff.remove(key) or self.error_backoff.remove(key)
 
-    def add_active(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
+    def add_active(self, pod_info: QueuedPodInfo, event: str, now_ns: int) -> SubQueue:
         """Add a pod to activeQ, counted by `event`."""
-        self.active.put(pod_info)
+        self.active.put(pod_info.requeued(event, now_ns, is_active=True))
         self.incoming.add((_ACTIVE, event))
         return _ACTIVE
 
-    def add_backoff(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
+    def add_backoff(self, pod_info: QueuedPodInfo, event: str, now_ns: int) -> SubQueue:
         """Add a pod that plugins refused to backoffQ, counted by `event`."""
-        self.backoff.put(pod_info)
+        self.backoff.put(pod_info.requeued(event, now_ns, is_active=False))
         self.incoming.add((_BACKOFF, event))
         return _BACKOFF
 
-    def add_error_backoff(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
+    def add_error_backoff(self, pod_info: QueuedPodInfo, event: str, now_ns: int) -> SubQueue:
         """Add a pod that failed with an error to the error backoffQ, counted by `event`."""
-        self.error_backoff.put(pod_info)
+        self.error_backoff.put(pod_info.requeued(event, now_ns, is_active=False))
         self.incoming.add((_BACKOFF, event))
         return _ERROR_BACKOFF
 
     def add_unschedulable(self, pod_info: QueuedPodInfo, event: str) -> SubQueue:
         """Add a pod to the unschedulable pods, counted by `event`."""
-        self.unschedulable.put(pod_info)
+        self.unschedulable.put(pod_info._replace(requeue=None) if pod_info.requeue else pod_info)
         self.incoming.add((_UNSCHEDULABLE, event))
         return _UNSCHEDULABLE
 

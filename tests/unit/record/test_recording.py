@@ -6,6 +6,7 @@ import contextlib
 import re
 import resource as resource_limits
 import signal
+import sys
 import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -345,7 +346,11 @@ def test_a_watcher_that_breaks_ends_the_recording_and_says_so(
 
 @contextlib.contextmanager
 def file_size_limit(limit_bytes: int) -> Iterator[None]:
-    """Refuse to let any file of this process grow above a size, as a full disk does."""
+    """Refuse to let any file of this process grow above a size, as a full disk does.
+
+    Compiled modules are files, too: Python keeps what fits of one, and cannot read it afterwards.
+    """
+    written, sys.dont_write_bytecode = sys.dont_write_bytecode, True
     before = resource_limits.getrlimit(resource_limits.RLIMIT_FSIZE)
     ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource_limits.setrlimit(resource_limits.RLIMIT_FSIZE, (limit_bytes, before[1]))
@@ -354,6 +359,7 @@ def file_size_limit(limit_bytes: int) -> Iterator[None]:
     finally:
         resource_limits.setrlimit(resource_limits.RLIMIT_FSIZE, before)
         signal.signal(signal.SIGXFSZ, ignored)
+        sys.dont_write_bytecode = written
 
 
 def test_a_full_disk_ends_the_recording_and_keeps_whole_frames(

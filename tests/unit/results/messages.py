@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replay.world.journal import FailedAttempt
+from replay.world.journal import AttemptFailure, FailedAttempt
 from reprieve.kube.v1beta1 import meta_pb2, node_pb2, object_pb2, pod_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.session.v1beta1 import session_pb2
@@ -130,7 +130,8 @@ def scheduled(name: str, node_name: str, at_s: int = 0, waited_s: int = 0) -> tr
 def failed_attempt(name: str, message: str, at_s: int = 0) -> FailedAttempt:
     """Return an attempt that bound nothing."""
     at_ns = START_NS + at_s * SECOND_NS
-    return FailedAttempt(at_ns, 1, object_ref(name), message, 1, "Unschedulable")
+    failure = AttemptFailure(1, "Unschedulable", message)
+    return FailedAttempt(at_ns, 1, object_ref(name), failure)
 
 
 def failed(name: str, message: str, at_s: int = 0) -> trace_pb2.Decision:

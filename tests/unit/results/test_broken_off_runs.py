@@ -165,6 +165,7 @@ def test_a_disk_that_is_full_at_the_start_ends_a_replay_with_6(tmp_path: Path, l
     assert RunDirectory.open(tmp_path / "r").is_whole
 
 
+# Compiled modules are files, too: Python keeps what fits of one, and cannot read it afterwards.
 _LIMITED = """
 import resource, runpy, signal, sys
 limit = int(sys.argv.pop(1))
@@ -181,7 +182,7 @@ def _limited(
     return subprocess.run(
         [sys.executable, "-P", "-c", _LIMITED, str(limit), *arguments],
         cwd=folder,
-        env=environment(),
+        env={**environment(), "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
         text=True,
         timeout=120,

@@ -23,14 +23,18 @@ from replay.results.run.decision_log import (
     read_entries,
 )
 from replay.results.run.history import RoundLog, read_rounds
-from replay.world.journal import FailedAttempt
+from replay.world.journal import AttemptFailure, FailedAttempt
 from reprieve.scheduler.v1beta1 import scheduler_pb2
+from reprieve.session.v1beta1 import session_pb2
 from reprieve.trace.v1beta1 import trace_pb2
 from tests.growing import growing
 from tests.unit.results import messages
 
 _TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 _TIMES = st.integers(0, 2**62)
+_REQUEUES = st.builds(
+    session_pb2.Requeue, event=_TEXTS, time_ns=_TIMES, active_time_ns=st.none() | _TIMES
+)
 _OBSERVED = st.one_of(
     st.builds(
         trace_pb2.Observed,
@@ -213,9 +217,7 @@ def test_logs_may_be_closed_twice(tmp_path: Path) -> None:
         _TIMES,
         st.integers(1, 2**62),
         st.builds(messages.object_ref, _TEXTS),
-        _TEXTS,
-        st.integers(0, 2**31 - 1),
-        _TEXTS,
+        st.builds(AttemptFailure, st.integers(0, 2**31 - 1), _TEXTS, _TEXTS, st.none() | _REQUEUES),
     )
 )
 def test_the_fast_line_of_a_failed_attempt_equals_its_decisions_line(

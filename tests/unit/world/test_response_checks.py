@@ -58,6 +58,46 @@ def make_valid(outcome: scheduler_pb2.Outcome) -> None:
         outcome.pop.cycle = 1
 
 
+@pytest.mark.parametrize(
+    ("field", "requeues", "numbers"),
+    [
+        ("refusals.requeues[0].time_ns", [{"event": "NodeAdd", "time_ns": 2}], [1]),
+        ("refusals.requeues[0].time_ns", [{"event": "NodeAdd", "active_time_ns": 2}], [1]),
+        (
+            "refusals.requeues[0].time_ns",
+            [{"event": "NodeAdd", "time_ns": 1, "active_time_ns": 0}],
+            [1],
+        ),
+        ("refusals.requeue_numbers[0]", [{"event": "NodeAdd"}], [2]),
+        ("refusals.requeue_numbers", [{"event": "NodeAdd"}], [1, 1]),
+        ("", [{"event": "NodeAdd", "time_ns": 1, "active_time_ns": 1}], [1]),
+        ("", [{"event": "NodeAdd"}], []),
+    ],
+)
+def test_what_moved_a_refused_pod_was_before_the_round(
+    field: str, requeues: list[dict[str, Any]], numbers: list[int]
+) -> None:
+    """And each pod's number is one of the list, or 0."""
+    outcomes = scheduler_pb2.RoundOutcomes()
+    refusals = outcomes.outcomes.add(time_ns=1).refusals
+    refusals.verdicts.add(message="no")
+    refusals.uids.append("x")
+    refusals.first_cycle = 1
+    for column in (refusals.attempts, refusals.first_enqueued_time_ns, refusals.queued_time_ns):
+        column.append(1)
+    refusals.verdict_indexes.append(0)
+    refusals.wall_duration_ns.append(0)
+    for requeue in requeues:
+        refusals.requeues.add(**requeue)
+    refusals.requeue_numbers.extend(numbers)
+    if not field:
+        check_outcomes(outcomes, 1, Everything())
+        return
+    with pytest.raises(ContractError) as caught:
+        check_outcomes(outcomes, 1, Everything())
+    assert caught.value.field == f"outcomes[0].{field}"
+
+
 def test_a_missing_field_is_reported_with_its_pod() -> None:
     """If the answer has that."""
     outcomes = scheduler_pb2.RoundOutcomes()

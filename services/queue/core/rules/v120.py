@@ -33,7 +33,7 @@ class RulesV120(QueueRules):
         """Make a new pod active; it replaces a pod of the same name in the queue."""
         key = pod.key
         pod_info = self._parts.new_pod_info(pod, self._parts.now_ns)
-        self._queues.add_active(pod_info, self.added_by)
+        self._queues.add_active(pod_info, self.added_by, self._parts.now_ns)
         self._queues.unschedulable.remove(key)
         self._queues.backoff.remove(key)
         self._parts.nominator.follow_status(pod)
@@ -56,13 +56,13 @@ class RulesV120(QueueRules):
             pod_info = self._queues.backoff.remove(new.key)
             if pod_info is not None:
                 nominator.follow_update(old, new)
-                return self._queues.add_active(pod_info.with_pod(new), results.POD_UPDATE)
+                return self._make_active(pod_info.with_pod(new))
         pod_info = self._queues.unschedulable.get(new.key)
         if pod_info is not None:
             return self._update_unschedulable(pod_info.with_pod(new), old)
         nominator.follow_status(new)
         pod_info = self._parts.new_pod_info(new, self._parts.now_ns)
-        return self._queues.add_active(pod_info, results.POD_UPDATE)
+        return self._make_active(pod_info)
 
     def _update_unschedulable(self, pod_info: QueuedPodInfo, old: QueuedPod | None) -> SubQueue:
         new = pod_info.pod
@@ -72,7 +72,10 @@ class RulesV120(QueueRules):
             return SubQueue.UNSCHEDULABLE
         self._parts.policy.clear_backoff(new.key)
         self._queues.unschedulable.remove(new.key)
-        return self._queues.add_active(pod_info, results.POD_UPDATE)
+        return self._make_active(pod_info)
+
+    def _make_active(self, changed: QueuedPodInfo) -> SubQueue:
+        return self._queues.add_active(changed, results.POD_UPDATE, self._parts.now_ns)
 
     def delete(self, pod: PodRef, /) -> None:
         """Remove the pod from activeQ; if not there, from the others, with its backoff by name."""
@@ -118,13 +121,14 @@ class RulesV120(QueueRules):
             sequence=parts.next_sequence(),
             failure=failure,
         )
-        moved_since = parts.move_request_cycle >= cycle
-        requeue = self._queues.add_backoff if moved_since else self._queues.add_unschedulable
-        return _REQUEUED[requeue(pod_info, results.SCHEDULE_ATTEMPT_FAILURE)]
+        event = results.SCHEDULE_ATTEMPT_FAILURE
+        if parts.move_request_cycle >= cycle:
+            return _REQUEUED[self._queues.add_backoff(pod_info, event, parts.now_ns)]
+        return _REQUEUED[self._queues.add_unschedulable(pod_info, event)]
 
     def undo_pop(self, pod_info: QueuedPodInfo, /) -> None:
         """Make the pod active again, in its former place."""
-        self._queues.add_active(pod_info, results.POP_UNDONE)
+        self._queues.add_active(pod_info, results.POP_UNDONE, self._parts.now_ns)
 
     def move(self, object_event: ObjectEvent, pre_check: PreEnqueueCheck, /) -> int:
         """Move the unschedulable pods; a move request is recorded even if there are no pods."""
@@ -147,9 +151,9 @@ class RulesV120(QueueRules):
 
     def flush_backoff(self) -> int:
         """Make active the pods whose backoff is over."""
-        moved = 0
-        while (pod_info := self._queues.backoff.pop_due(self._parts.now_ns)) is not None:
-            self._queues.add_active(pod_info, results.BACKOFF_COMPLETE)
+        moved, now_ns = 0, self._parts.now_ns
+        while (pod_info := self._queues.backoff.pop_due(now_ns)) is not None:
+            self._queues.add_active(pod_info, results.BACKOFF_COMPLETE, now_ns)
             moved += 1
         return moved
 
@@ -166,12 +170,12 @@ class RulesV120(QueueRules):
         Source: kubernetes v1.20 internal/queue/scheduling_queue.go,
         movePodsToActiveOrBackoffQueue.
         """
-        released = 0
+        released, now_ns = 0, self._parts.now_ns
         for pod_info in pod_infos:
             released += 1
-            if self._parts.policy.backs_off(pod_info, self._parts.now_ns):
-                self._queues.add_backoff(pod_info, event)
+            if self._parts.policy.backs_off(pod_info, now_ns):
+                self._queues.add_backoff(pod_info, event, now_ns)
             else:
-                self._queues.add_active(pod_info, event)
+                self._queues.add_active(pod_info, event, now_ns)
         self._parts.record_move()
         return released

@@ -69,7 +69,7 @@ class TransitionsV134(QueueRules):
         if entering.initial_attempt_ns is None:
             entering = entering._replace(initial_attempt_ns=self._parts.now_ns)
         self._queues.leave_waiting(key)
-        self._queues.add_active(entering, event)
+        self._queues.add_active(entering, event, self._parts.now_ns)
         if event in _RENOMINATED_BY:
             self._parts.nominator.follow_status(entering.pod)
         return True
@@ -87,8 +87,8 @@ class TransitionsV134(QueueRules):
                 return _UNSCHEDULABLE
         self._queues.leave_waiting(entering.key)
         if entering.is_unschedulable:
-            return self._queues.add_backoff(entering, event)
-        return self._queues.add_error_backoff(entering, event)
+            return self._queues.add_backoff(entering, event, self._parts.now_ns)
+        return self._queues.add_error_backoff(entering, event, self._parts.now_ns)
 
     def to_unschedulable(self, pod_info: QueuedPodInfo, event: str) -> None:
         """Add a pod to the unschedulable pods, or replace it there."""

@@ -152,6 +152,14 @@ class PopId(NamedTuple):
     cycle: int
 
 
+class Requeue(NamedTuple):
+    """What moved a pod since its last attempt failed: Requeue of session.proto."""
+
+    event: str
+    at_ns: int
+    active_ns: int | None = None
+
+
 class Head(NamedTuple):
     """A pod at the front of the queue, not popped yet: Head of queue.proto."""
 
@@ -159,6 +167,7 @@ class Head(NamedTuple):
     attempts: int
     first_enqueued_ns: int
     queued_ns: int
+    requeue: Requeue | None = None
 
 
 @value()
