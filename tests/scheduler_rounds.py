@@ -20,5 +20,6 @@ async def told(
 
 def ask_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the scheduler's sessions ask their queue for all heads, and send it all at once."""
-    monkeypatch.setattr(ForeseenHeads, "_foreseen", lambda *_: None)
+    monkeypatch.setattr(ForeseenHeads, "_tried", lambda *_: None)
+    monkeypatch.setattr(ForeseenHeads, "_added", lambda *_: None)
     monkeypatch.setattr(held, "HELD_MAX", 0)

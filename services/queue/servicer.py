@@ -43,7 +43,7 @@ from services.rpc.checkpoints import (
 from services.rpc.errors import FieldError, LimitError
 from services.rpc.limits import DEFAULT_LIMITS, Limits
 from services.rpc.parts import PART_BYTES, split
-from services.rpc.session import Session
+from services.rpc.session import Session, check_time_ns
 from services.rpc.sessions import Sessions
 from services.rpc.version import package_version
 
@@ -192,10 +192,13 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
         count = _checked(len(operations), OPERATIONS_MAX, "operations", "accepted in a batch")
         self._sessions.make_room(session, queue.object_count, count, count)
         steps = read_batch(operations, self._clock(session), session.content.reader)
+        attempts_ns = _attempts_ns(request, steps[-1][2] if steps else session.at_ns)
+        if session.content.live:
+            attempts_ns = None  # other callers may come between
         try:
             expire_leases(session, steps[0][2] if steps else session.at_ns)
             applied = apply_batch(queue, steps, at_ns=session.at_ns)
-            answer = _answer(queue, applied, heads)
+            answer = _answer(queue, applied, heads, attempts_ns)
         except Exception as error:
             session.set_broken(error)
             raise
@@ -225,7 +228,19 @@ def _session_message(session: Session[QueueSession]) -> pb.Session:
     )
 
 
-def _answer(queue: SchedulingQueue, applied: AppliedBatch, heads: int) -> pb.ApplyResponse:
+def _attempts_ns(request: pb.ApplyRequest, last_ns: int) -> int | None:
+    """Return when the caller will try the heads. Raises FieldError for a time before `last_ns`."""
+    if not request.HasField("attempts_time_ns"):
+        return None
+    if request.attempts_time_ns < last_ns:
+        problem = f"{request.attempts_time_ns} ns lies before the last operation at {last_ns} ns"
+        raise FieldError("attempts_time_ns", problem)
+    return check_time_ns("attempts_time_ns", request.attempts_time_ns)
+
+
+def _answer(
+    queue: SchedulingQueue, applied: AppliedBatch, heads: int, attempts_ns: int | None
+) -> pb.ApplyResponse:
     answer = pb.ApplyResponse(
         applied=applied.count,
         results=applied.results,
@@ -238,6 +253,14 @@ def _answer(queue: SchedulingQueue, applied: AppliedBatch, heads: int) -> pb.App
         head = answer.heads.add()
         write_head(head, popped)
         size += len(popped.pod.uid) + len(popped.nominated_node_name) + _HEAD_BYTES
+    if attempts_ns is not None:
+        after = queue.after_attempts(len(answer.heads), attempts_ns)
+        if after is not None:
+            answer.after_attempts.SetInParent()
+            if after.wakeup_ns is not None:
+                answer.after_attempts.next_wakeup_time_ns = after.wakeup_ns
+            if after.refused_wakeup_ns is not None:
+                answer.after_attempts.refused_wakeup_time_ns = after.refused_wakeup_ns
     return answer
 
 

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
-from services.scheduler.core.decisions import Binding, Decision
+from services.scheduler.core.decisions import Decision
 from services.scheduler.core.queueing.steps import CommitUnschedulable, Head, WhyFailed
 from services.scheduler.step_encoder import StepEncoder, put_why
 
@@ -32,30 +32,45 @@ class BatchEntry(NamedTuple):
     answers: Sequence[scheduler_pb2.ExtenderAnswer]
 
 
+class AfterAttempts(NamedTuple):
+    """The next wakeups, ns, once all of a reply's heads have been tried; None for none.
+
+    wakeup_ns: where all were bound. refused_wakeup_ns: where plugins refused at least one.
+    Source: AfterAttempts of queue_service.proto.
+    """
+
+    wakeup_ns: int | None
+    refused_wakeup_ns: int | None
+
+
 class QueueReply(NamedTuple):
     """The queue's reply to a batch.
 
     `heads` are the pods that are next, in order, and `wakeup_ns` is when another one may be.
     `accepted` are the batch's entries up to the first decision that the queue did not accept.
     `exchange_ns` is the wall time of the exchange; None if the reply followed without one.
+    `after` is the queue's state after attempts of the heads, None if it is unknown.
     """
 
     heads: Sequence[Head]
     accepted: Sequence[BatchEntry]
     wakeup_ns: int | None = None
     exchange_ns: int | None = None
+    after: AfterAttempts | None = None
 
 
 class Batch:
     """Operations for the queue, in order: the changes of a round, or commits of `entries`.
 
-    `awaited` is the decision whose effects the next attempt must see, if there is one. `resolved`
-    are decisions about pods that waited at Permit, whose pops were committed before.
+    `at_ns` is the time of the round. `awaited` is the decision whose effects the next attempt must
+    see, if there is one. `resolved` are decisions about pods that waited at Permit, whose pops were
+    committed before.
     """
 
     def __init__(
-        self, encoder: StepEncoder, operations: Iterable[queue_pb2.Operation] = ()
+        self, encoder: StepEncoder, at_ns: int, operations: Iterable[queue_pb2.Operation] = ()
     ) -> None:
+        self.at_ns = at_ns
         self.operations = [*operations]
         self._encoder = encoder
         self.entries: list[BatchEntry] = []
@@ -63,11 +78,6 @@ class Batch:
         self.awaited: Decision | None = None
         self._run: queue_pb2.CommitUnschedulable | None = None
         self._reasons: dict[WhyFailed, int] = {}
-
-    @property
-    def all_bound(self) -> bool:
-        """Return whether every decision binds its pod."""
-        return all(isinstance(entry.decision.verdict, Binding) for entry in self.entries)
 
     def add(
         self,

@@ -253,7 +253,7 @@ class Intake:
             operations += [self.encoder.operation(step, since_ns) for step in held]
         for timed in brought.changes:
             operations += self._take_change(timed)
-        return Batch(self.encoder, operations)
+        return Batch(self.encoder, brought.at_ns, operations)
 
     def keep(self, message: object_pb2.KubernetesObject) -> None:
         """Keep the message of an object that the core keeps by its value."""

@@ -30,7 +30,7 @@ from services.rpc.parts import PART_BYTES, chunks
 from services.rpc.required import PROBLEM, missing
 from services.rpc.responses import ReadingChannel
 from services.scheduler.ahead.held import HeldOperations, without_passing
-from services.scheduler.batch import Batch, QueueReply
+from services.scheduler.batch import AfterAttempts, Batch, QueueReply
 from services.scheduler.core.queueing.steps import Head, PopId, Requeue
 from services.scheduler.queue_stream import QueueStream, refusal_of, taken
 
@@ -183,6 +183,8 @@ class QueueClientSession:
         held = self.held.take()
         reply, applied = queue_service_pb2.ApplyResponse(), 0
         for request in _requests([*held, *batch.operations], heads_max):
+            if request.heads:
+                request.attempts_time_ns = batch.at_ns
             reply = await self._ask(request, len(held) - applied)
             applied += reply.applied
             if reply.applied < len(request.operations):
@@ -201,6 +203,7 @@ class QueueClientSession:
             ),
             wakeup_ns=reply.next_wakeup_time_ns if reply.HasField("next_wakeup_time_ns") else None,
             exchange_ns=exchange_ns,
+            after=_after(reply.after_attempts) if reply.HasField("after_attempts") else None,
         )
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
@@ -340,6 +343,14 @@ def _head(message: queue_pb2.Head) -> Head:
         message.first_enqueued_time_ns,
         message.queued_time_ns,
         _requeue(message.requeue) if message.HasField("requeue") else None,
+    )
+
+
+def _after(message: queue_service_pb2.AfterAttempts) -> AfterAttempts:
+    bound, refused = message.next_wakeup_time_ns, message.refused_wakeup_time_ns
+    return AfterAttempts(
+        bound if message.HasField("next_wakeup_time_ns") else None,
+        refused if message.HasField("refused_wakeup_time_ns") else None,
     )
 
 

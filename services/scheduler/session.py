@@ -180,7 +180,7 @@ class SchedulerSession:
 
     async def _decide(self, heads: Sequence[Head]) -> Batch:
         """Decide heads in order, up to one whose effects the next one must see."""
-        batch, size = Batch(self.intake.encoder), 0
+        batch, size = Batch(self.intake.encoder, self.at_ns), 0
         for head in heads:
             began = perf_counter_ns()
             # `run` asks it, too; without extenders there are no responses to record, and a direct

@@ -64,6 +64,7 @@ class Breach(Enum):
     STATE_HAS_NO_NOMINATIONS = "20", "does not show nominations"
     WATCH_COUNTS_ALL = "20", "counts all pods as active for watchers"
     HEADS_IN_ORDER_OF_ARRIVAL = "21", "does not commit the heads that callers form"
+    FORESEES_NO_REFUSAL = "21", "foresees no wakeup after a refusal"
     PASSES_ALWAYS = "22", "lets pods pass while a pod is active"
     PASSING_COUNTS_ONE = "22", "counts one cycle for all pods that pass"
     KEEPS_OWNERS = "23", "keeps the pods of an owner that is released"

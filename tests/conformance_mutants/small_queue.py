@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -79,6 +79,11 @@ class SmallQueue:
             if result is not None and result.code == NOT_NEXT and not self.breaks(Breach.GOES_ON):
                 break
             answer.applied += 1
+        self._look_ahead(request, answer)
+        return answer
+
+    def _look_ahead(self, request: pb.ApplyRequest, answer: pb.ApplyResponse) -> None:
+        """Write the next heads and wakeups."""
         order = self._next()
         if self.breaks(Breach.HEADS_BY_NAME):
             order.sort(key=lambda waiting: waiting.pod.metadata.name)
@@ -89,10 +94,23 @@ class SmallQueue:
         if self.breaks(Breach.HEADS_ARE_POPPED):
             for waiting in shown:
                 self._take(waiting)
-        wakeup_ns = self._wakeup_ns()
+        wakeup_ns = self._wakeup_ns(self._pods.values())
         if wakeup_ns is not None and not self.breaks(Breach.NEVER_WAKES):
             answer.next_wakeup_time_ns = wakeup_ns
-        return answer
+        if request.HasField("attempts_time_ns") and len(shown) == len(order):
+            self._foresee(request.attempts_time_ns, order, answer.after_attempts)
+
+    def _foresee(self, at_ns: int, heads: Sequence[Waiting], after: pb.AfterAttempts) -> None:
+        """Say what the next wakeup is once all heads have been tried."""
+        after.SetInParent()
+        left = [waiting for waiting in self._pods.values() if waiting not in heads]
+        bound_ns = self._wakeup_ns(left)
+        if bound_ns is not None:
+            after.next_wakeup_time_ns = bound_ns
+        refused_ns = min(self._leftover_ns(at_ns), bound_ns or self._leftover_ns(at_ns))
+        if self.breaks(Breach.FORESEES_NO_REFUSAL):
+            refused_ns = 0
+        after.refused_wakeup_time_ns = refused_ns
 
     def _advance(self, now_ns: int) -> None:
         if now_ns < self._now_ns:
@@ -368,13 +386,18 @@ class SmallQueue:
             wait_ns = min(wait_ns, most_ns)
         return waiting.moved_ns + wait_ns
 
-    def _wakeup_ns(self) -> int | None:
-        backoffs = map(self._due_ns, self._in(queue_pb2.SUB_QUEUE_BACKOFF))
-        ticks = [-(-due_ns // SECOND_NS) * SECOND_NS for due_ns in backoffs]
-        for waiting in self._in(queue_pb2.SUB_QUEUE_UNSCHEDULABLE):
-            late_ns = waiting.queued_ns + LEFTOVER_NS
-            ticks.append((late_ns // LEFTOVER_TICK_NS + 1) * LEFTOVER_TICK_NS)
+    def _wakeup_ns(self, pods: Iterable[Waiting]) -> int | None:
+        ticks = []
+        for waiting in pods:
+            if waiting.sub_queue == queue_pb2.SUB_QUEUE_BACKOFF:
+                ticks.append(-(-self._due_ns(waiting) // SECOND_NS) * SECOND_NS)
+            elif waiting.sub_queue == queue_pb2.SUB_QUEUE_UNSCHEDULABLE:
+                ticks.append(self._leftover_ns(waiting.queued_ns))
         return min(ticks, default=None)
+
+    def _leftover_ns(self, queued_ns: int) -> int:
+        """Return the flush that moves a pod which has been unschedulable since then."""
+        return ((queued_ns + LEFTOVER_NS) // LEFTOVER_TICK_NS + 1) * LEFTOVER_TICK_NS
 
     def _flush_backoff(self, _empty: object) -> None:
         for waiting in self._in(queue_pb2.SUB_QUEUE_BACKOFF):

@@ -64,10 +64,16 @@ def test_look_ahead_changes_no_decision(
 
 
 def test_pods_that_arrive_alone_need_no_queue_request(services: EmbeddedServices) -> None:
-    """Until one of them finds no node; everything sent to the queue by then stands in its state."""
+    """But the first that finds no node; everything sent to the queue by then is in its state.
+
+    The queue says in the answer to that one when its pod is next due, so that those which come
+    after it need no request either.
+    """
     node = {"cpu": "4", "memory": "8Gi", "pods": "110"}
     answers = asyncio.run(_alone(services.addresses["queue"], node))
-    assert [bool(answer.queue_exchanges) for answer in answers] == [False] * 4 + [True] * 2
+    assert [answer.queue_exchanges for answer in answers] == [0, 0, 0, 0, 1, 0]
+    due_ns = [answer.next_wakeup_time_ns for answer in answers]
+    assert due_ns == [0, 0, 0, 0, 330 * 10**9, 330 * 10**9]
     assert [len(answer.outcomes) for answer in answers[:5]] == [0, 1, 1, 1, 1]
 
 

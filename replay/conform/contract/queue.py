@@ -496,6 +496,28 @@ def lets_callers_form_heads(client: ContractClient) -> None:
     _done(session, add("b", 1, 1), add("c", 5, 1), commit("c", 2, 1), commit("b", 3, 1))
 
 
+@CHECKS.level(5, rule=21)
+def foresees_the_time_after_attempts(client: ContractClient) -> None:
+    """Check what a response says of the time after its heads, where it says something.
+
+    Of two heads one is bound and one is refused; then one is added.
+    """
+    session = _waiting(client)
+    added = [add("a", 5, 1), add("b", 1, 1)]
+    request = pb.ApplyRequest(operations=added, heads=HEADS, attempts_time_ns=2 * SECOND_NS)
+    answer = session.send(request)
+    if not answer.HasField("after_attempts"):
+        raise NotServedError("no response has after_attempts")
+    foreseen = answer.after_attempts
+    expect("after_attempts has a wakeup", foreseen.HasField("next_wakeup_time_ns"), False)
+    left = _done(session, commit("a", 1, 2), commit("b", 2, 2), give_back("b", 2, 2))
+    expect("heads after attempts", _shown(left), [])
+    expect("refused_wakeup_time_ns", foreseen.refused_wakeup_time_ns, left.next_wakeup_time_ns)
+    late = _done(session, add("c", 1, 3))
+    expect("heads after another pod", _shown(late), [("c", 3, 1)])
+    expect("next_wakeup_time_ns", late.next_wakeup_time_ns, left.next_wakeup_time_ns)
+
+
 @CHECKS.level(5, rule=22)
 def lets_pods_pass_through(client: ContractClient) -> None:
     """Check PassThrough against Add, CommitPop, Done and Delete of each pod."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from services.queue.core.queued_pod import InFlightPod, QueuedPod
 
@@ -40,6 +40,16 @@ class QueueClosed:
 
 
 PopResult = InFlightPod | WouldBlock | QueueClosed
+
+
+class AfterAttempts(NamedTuple):
+    """The next wakeups, ns, once all pods that can be popped have been tried; None for none.
+
+    wakeup_ns: where all were bound. refused_wakeup_ns: where plugins refused at least one.
+    """
+
+    wakeup_ns: int | None
+    refused_wakeup_ns: int | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

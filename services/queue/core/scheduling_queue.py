@@ -29,6 +29,7 @@ from services.queue.core.queued_pod import (
     QueuedPodInfo,
 )
 from services.queue.core.results import (
+    AfterAttempts,
     AlreadyPresent,
     NotInFlight,
     NotNext,
@@ -316,6 +317,14 @@ class SchedulingQueue:
             due_ns=due_ns,
             oldest_unschedulable_ns=None if oldest is None else oldest.timestamp_ns,
         )
+
+    def after_attempts(self, heads: int, at_ns: int) -> AfterAttempts | None:
+        """Return the next wakeups once the first `heads` pods have been tried at `at_ns`.
+
+        They are bound, or refused by plugins. None if more pods can be popped, the queue is closed,
+        or the version's rules do not allow to say it.
+        """
+        return None if self._parts.closed else self._rules.after_attempts(heads, at_ns)
 
     def close(self) -> None:
         """Close the queue: `pop` returns QueueClosed once it is drained."""

@@ -111,7 +111,7 @@ def test_a_refusal_by_default_constraints_says_which_pods_were_counted() -> None
     counted = LabelSelector(requirements=(requirement("app", "In", "web"),))
     assert step.why.spread_selector == counted
     encoder = StepEncoder({}, lambda _pod: b"", lambda _namespace: {}, lambda _: True)
-    batch = Batch(encoder)
+    batch = Batch(encoder, 0)
     batch.add(decision, 0)
     (message,) = batch.operations[0].commit_unschedulable.failures
     (told,) = message.default_spread_selector.match_expressions

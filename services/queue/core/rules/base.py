@@ -24,6 +24,7 @@ from services.queue.core.queued_pod import (
     QueuedPodInfo,
 )
 from services.queue.core.results import (
+    AfterAttempts,
     AlreadyPresent,
     AlreadyPresentTexts,
     Counts,
@@ -205,6 +206,15 @@ class QueueRules(ABC):
     @abstractmethod
     def flush_leftover(self, before_ns: int, /) -> int:
         """Move the pods that have been unschedulable since before `before_ns`; return how many."""
+
+    def after_attempts(self, heads: int, at_ns: int, /) -> AfterAttempts | None:
+        """Return what follows if the first `heads` pods are tried at `at_ns`; None: unknown.
+
+        Known where no other pod can be popped, and only by v1.34's rules: before, a pod may have a
+        second copy in the queue, and a failed one may find it there.
+        """
+        del heads, at_ns
+        return None
 
     # Only rules with queueing hints record events for pods in flight.
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 from typing import ClassVar
 
@@ -25,7 +26,7 @@ from services.framework.plugins.events import COUNT_PODS_OF_NAMESPACE
 from services.queue.core import results
 from services.queue.core.queued_pod import AssignedPod, Failure, PodRef, QueuedPod, QueuedPodInfo
 from services.queue.core.queueing_hints import QueueingStrategy
-from services.queue.core.results import AlreadyPresent, Requeued, SubQueue
+from services.queue.core.results import AfterAttempts, AlreadyPresent, Requeued, SubQueue
 from services.queue.core.rules.base import PreEnqueueCheck
 from services.queue.core.rules.v134_transitions import TransitionsV134
 
@@ -185,6 +186,28 @@ class RulesV134(TransitionsV134):
         where = self.requeue_failed(pod_info, cycle)
         self.end_in_flight(pod.uid)
         return _REQUEUED[where]
+
+    def after_attempts(self, heads: int, at_ns: int, /) -> AfterAttempts | None:
+        """Return what follows if the first `heads` pods are tried at `at_ns`; None: unknown.
+
+        A pod that is refused in the cycle of its pop becomes unschedulable: no event can have come
+        meanwhile. It is the youngest there, and is moved by a flush after all others.
+        """
+        queues, parts = self._queues, self._parts
+        poppable = len(queues.active) + (len(queues.backoff) if self._pops_backing_off else 0)
+        if poppable != heads:
+            return None
+        due_ns = [queues.error_backoff.next_due_ns()]
+        if not self._pops_backing_off:
+            due_ns.append(queues.backoff.next_due_ns())
+        oldest = queues.unschedulable.oldest()
+        oldest_ns = None if oldest is None else oldest.timestamp_ns
+        first_ns = min((due for due in due_ns if due is not None), default=None)
+        next_ns = partial(parts.flushes.next_ns, at_ns, due_ns=first_ns)
+        return AfterAttempts(
+            next_ns(oldest_unschedulable_ns=oldest_ns),
+            next_ns(oldest_unschedulable_ns=at_ns if oldest_ns is None else oldest_ns),
+        )
 
     def undo_pop(self, pod_info: QueuedPodInfo, /) -> None:
         """Make the pod active in its former place, unless a PreEnqueue plugin now rejects it."""
