@@ -98,6 +98,15 @@ def test_what_moved_a_refused_pod_was_before_the_round(
     assert caught.value.field == f"outcomes[0].{field}"
 
 
+def test_a_preemption_may_need_no_victims() -> None:
+    """By v1.16's rules, on a node that an extender had refused."""
+    outcomes = scheduler_pb2.RoundOutcomes()
+    outcome = outcomes.outcomes.add(time_ns=1, attempts=1)
+    outcome.pop.uid, outcome.pop.cycle = "x", 1
+    outcome.unschedulable.preemption.node_name = "n"
+    check_outcomes(outcomes, 1, Everything())
+
+
 def test_a_missing_field_is_reported_with_its_pod() -> None:
     """If the answer has that."""
     outcomes = scheduler_pb2.RoundOutcomes()
