@@ -24,7 +24,7 @@ from services.typed import DataError
 
 Content = TypeVar("Content")
 
-FORMAT = 4
+FORMAT = 5
 """Number of the format in which all services write their states."""
 
 _KINDS = {

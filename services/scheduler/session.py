@@ -24,7 +24,7 @@ from services.framework.plugins.in_tree import SERVED, Registry
 from services.rpc.errors import FieldError, shown_to_callers
 from services.rpc.limits import UNLIMITED, Limits
 from services.rpc.parts import PART_BYTES
-from services.scheduler.ahead.heads import ForeseenHeads
+from services.scheduler.ahead.heads import ForeseenHeads, KnownQueue
 from services.scheduler.ahead.windows import read_window
 from services.scheduler.batch import Batch
 from services.scheduler.core.decisions import Decision
@@ -49,18 +49,15 @@ _ANSWER_BYTES = PART_BYTES // 2
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """A session's state between rounds: the last round's time, the queue's last answer, pod UIDs.
+    """A session's state between rounds: the last round's time, the queue's heads, pod UIDs.
 
-    `heads` and `wakeup_ns` are from the queue's last answer, `cycle` is that of its last pop, and
-    `is_empty` is set where no pod waited in it after that. `uids` are by (namespace, name).
+    `uids` are by (namespace, name), `queue` is what is known of the queue.
     """
 
     at_ns: int
     heads: Sequence[Head]
     uids: Sequence[tuple[tuple[str, str], str]]
-    wakeup_ns: int | None
-    cycle: int
-    is_empty: bool
+    queue: KnownQueue
 
 
 class SchedulerSession:
@@ -256,17 +253,14 @@ class SchedulerSession:
     def state(self) -> SessionState:
         """Return the session's own state between rounds."""
         heads, uids = tuple(self._heads), tuple(self.intake.uids.items())
-        queue = self._foreseen_queue
-        return SessionState(self.at_ns, heads, uids, queue.wakeup_ns, queue.cycle, queue.is_empty)
+        return SessionState(self.at_ns, heads, uids, self._foreseen_queue.known)
 
     def resume(self, messages: Iterable[pod_pb2.Pod], state: SessionState) -> None:
         """Restore another session's own state; the core is restored already."""
         self.intake.messages.update((message.metadata.uid, message) for message in messages)
         self.intake.uids.update(state.uids)
         self.at_ns, self._heads = state.at_ns, state.heads
-        queue = self._foreseen_queue
-        queue.shown = len(state.heads) if state.heads or state.is_empty else None
-        queue.wakeup_ns, queue.cycle = state.wakeup_ns, state.cycle
+        self._foreseen_queue.known = state.queue
 
 
 _T = TypeVar("_T")

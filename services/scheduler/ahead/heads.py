@@ -14,6 +14,7 @@ session with an error and never leads to another decision.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from reprieve.queue.v1beta1 import queue_pb2
 from services.scheduler.batch import AfterAttempts, Batch, BatchEntry, Queue, QueueReply
@@ -27,29 +28,50 @@ _OF_PLAIN_ATTEMPTS = frozenset(
 """The operations of attempts that bind pods or leave them unschedulable."""
 
 
-class ForeseenHeads:
-    """A queue's session that derives the next heads from the last reply where it can.
+@dataclass(frozen=True, slots=True)
+class KnownQueue:
+    """What a session knows of its queue.
 
     `shown` is the number of heads that the queue has, None if only the queue can tell. These are
     all poppable pods, unless the queue returned as many as were requested. `wakeup_ns` is when
-    another pod may become poppable, None if no pod waits. `cycle` is that of the last pop.
+    another pod may become poppable, None if no pod waits. `cycle` is that of the last pop. `after`
+    follows once all heads have been tried, at `after_ns`, None if it is unknown. `bound` are the
+    UIDs of pods that were popped and bound, until their deletion: none of them is in a sub-queue.
     """
+
+    shown: int | None = 0
+    wakeup_ns: int | None = None
+    cycle: int = 0
+    after: AfterAttempts | None = None
+    after_ns: int = 0
+    bound: Sequence[str] = ()
+
+
+class ForeseenHeads:
+    """A queue's session that derives the next heads from the last reply where it can."""
 
     def __init__(self, queue: Queue, core: Scheduler) -> None:
         self._queue = queue
         self._core = core
-        self.shown: int | None = 0
-        self.wakeup_ns: int | None = None
-        self.cycle = 0
-        self._after: AfterAttempts | None = None
-        self._after_ns = 0
-        # Pods that were popped and bound, until their deletion: none of them is in a sub-queue.
-        self._bound: set[str] = set()
+        self.known = KnownQueue()
 
     @property
-    def is_empty(self) -> bool:
-        """Return whether no pod waits in the queue."""
-        return self.shown == 0 and self.wakeup_ns is None
+    def known(self) -> KnownQueue:
+        """What is known of the queue, to be restored in another session."""
+        return KnownQueue(
+            shown=self._shown,
+            wakeup_ns=self._wakeup_ns,
+            cycle=self._cycle,
+            after=self._after,
+            after_ns=self._after_ns,
+            bound=tuple(self._bound),
+        )
+
+    @known.setter
+    def known(self, known: KnownQueue) -> None:
+        self._shown, self._wakeup_ns, self._cycle = known.shown, known.wakeup_ns, known.cycle
+        self._after, self._after_ns = known.after, known.after_ns
+        self._bound = dict.fromkeys(known.bound)
 
     async def commit(self, batch: Batch, heads_max: int) -> QueueReply:
         """Commit a batch as the queue's session does, without an exchange if that is possible."""
@@ -60,31 +82,29 @@ class ForeseenHeads:
         else:
             await self._queue.post(batch.operations)
         if reply.accepted:
-            self.cycle = reply.accepted[-1].decision.head.pop.cycle
-            self._bound.update(
-                entry.decision.head.pop.uid
-                for entry in reply.accepted
-                if isinstance(entry.decision.verdict, Binding)
-            )
-        self.shown, self.wakeup_ns, self._after = len(reply.heads), reply.wakeup_ns, reply.after
+            self._cycle = reply.accepted[-1].decision.head.pop.cycle
+            for entry in reply.accepted:
+                if isinstance(entry.decision.verdict, Binding):
+                    self._bound[entry.decision.head.pop.uid] = None
+        self._shown, self._wakeup_ns, self._after = len(reply.heads), reply.wakeup_ns, reply.after
         return reply
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
         """Send a part of a round: what it leaves in the queue is not known."""
         self._pods_added(operations)
         await self._queue.post(operations)
-        self.shown = self.wakeup_ns = self._after = None
+        self._shown = self._wakeup_ns = self._after = None
 
     def _tried(self, batch: Batch, heads_max: int) -> QueueReply | None:
         """Return the reply to attempts where it follows: no pod is left that can be popped."""
         kinds = {operation.WhichOneof("operation") for operation in batch.operations}
-        if batch.resolved or not (self.shown == len(batch.entries) < heads_max):
+        if batch.resolved or not (self._shown == len(batch.entries) < heads_max):
             return None
         if not (kinds <= _OF_PLAIN_ATTEMPTS and all(map(_is_plain, batch.entries))):
             return None
         after, any_refused = self._after, "commit_unschedulable" in kinds
         if after is None:  # The queue does not say it: nothing waits if nothing did.
-            empties = self.wakeup_ns is None and not any_refused
+            empties = self._wakeup_ns is None and not any_refused
             return QueueReply(heads=(), accepted=batch.entries) if empties else None
         wakeup_ns = after.wakeup_ns
         if any_refused:
@@ -101,9 +121,9 @@ class ForeseenHeads:
     def _added(self, batch: Batch, heads_max: int) -> QueueReply | None:
         """Return the reply to a round's operations where it follows: no other pod can be popped."""
         added = self._pods_added(batch.operations)
-        if added is None or self.shown != 0 or not self._queue.foreseeable_heads:
+        if added is None or self._shown != 0 or not self._queue.foreseeable_heads:
             return None
-        if self.wakeup_ns is not None and (self._after is None or self.wakeup_ns < batch.at_ns):
+        if self._wakeup_ns is not None and (self._after is None or self._wakeup_ns < batch.at_ns):
             return None
         # A pod in flight waits for its pop to be done: it was deleted and has come again.
         in_flight = {decision.head.pop.uid for decision in self._core.unanswered()}
@@ -114,14 +134,14 @@ class ForeseenHeads:
         order = sorted(added.items(), key=lambda pod: (-pods[pod[0]].priority, pod[1]))
         heads = [
             Head(PopId(uid, cycle), 1, at_ns, at_ns)
-            for cycle, (uid, at_ns) in enumerate(order, self.cycle + 1)
+            for cycle, (uid, at_ns) in enumerate(order, self._cycle + 1)
         ]
-        return QueueReply(heads, (), self.wakeup_ns, after=self._after)
+        return QueueReply(heads, (), self._wakeup_ns, after=self._after)
 
     def _pods_added(self, operations: Sequence[queue_pb2.Operation]) -> dict[str, int] | None:
         """Return the times at which pods are added that stay; None if another pod may be moved."""
         added: dict[str, int] = {}
-        is_known, some_wait = True, self.wakeup_ns is not None
+        is_known, some_wait = True, self._wakeup_ns is not None
         for operation in operations:
             match operation.WhichOneof("operation"):
                 # A gated pod is no head, and only the queue compares sort keys.
@@ -132,12 +152,12 @@ class ForeseenHeads:
                     # The next wakeup may be that of the pod which is deleted.
                     if added.pop(uid, None) is None and uid not in self._bound and some_wait:
                         is_known = False
-                    self._bound.discard(uid)
+                    self._bound.pop(uid, None)
                 case "add_unschedulable":
-                    self._bound.discard(operation.add_unschedulable.pop.uid)
+                    self._bound.pop(operation.add_unschedulable.pop.uid, None)
                     is_known = False
                 case "update":
-                    self._bound.discard(operation.update.pod.metadata.uid)
+                    self._bound.pop(operation.update.pod.metadata.uid, None)
                     is_known = False
                 case "done":
                     pass
