@@ -7,6 +7,7 @@ import pytest
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from services.scheduler.ahead import held
 from services.scheduler.ahead.heads import ForeseenHeads
+from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.session import SchedulerSession
 
 
@@ -19,7 +20,8 @@ async def told(
 
 
 def ask_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the scheduler's sessions ask their queue for all heads, and send it all at once."""
+    """Make the scheduler's sessions ask their queue for all heads, and send it all, at once."""
+    monkeypatch.setattr(Scheduler, "may_matter", lambda *_: True)
     monkeypatch.setattr(ForeseenHeads, "_tried", lambda *_: None)
     monkeypatch.setattr(ForeseenHeads, "_added", lambda *_: None)
     monkeypatch.setattr(held, "HELD_MAX", 0)

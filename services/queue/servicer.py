@@ -244,7 +244,9 @@ def _answer(
     answer = pb.ApplyResponse(
         applied=applied.count,
         results=applied.results,
-        next_wakeup_time_ns=queue.next_wakeup_ns(applied.at_ns),
+        next_wakeup_time_ns=queue.next_wakeup_ns(
+            applied.at_ns if attempts_ns is None else attempts_ns
+        ),
     )
     size = 0
     for popped in queue.heads(heads):

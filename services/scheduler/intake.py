@@ -34,7 +34,14 @@ from services.scheduler.cluster_events import (
 )
 from services.scheduler.core.decisions import Stage
 from services.scheduler.core.queueing.mirror import QueueTraits
-from services.scheduler.core.queueing.steps import EventLabel, Flush, Move, PopId, QueueStep
+from services.scheduler.core.queueing.steps import (
+    EventLabel,
+    Flush,
+    Move,
+    PopId,
+    QueueStep,
+    QueueUpdate,
+)
 from services.scheduler.core.session.scheduler import Scheduler
 from services.scheduler.step_encoder import StepEncoder
 
@@ -298,6 +305,8 @@ class Intake:
 
         Before v1.34 the queue counts every move, so that each may change it.
         """
+        if isinstance(step, QueueUpdate):
+            return self._core.may_matter(step)
         return not isinstance(step, Move) or self._counts_moves or self._core.may_move_pods(step)
 
     def _patch(self, change: PatchPod) -> tuple[pod_pb2.Pod | None, Sequence[QueueStep]]:

@@ -41,6 +41,7 @@ class RandomWorld:
         self._placed: list[str] = []
         self._doomed: list[str] = []
         self._unanswered: list[scheduler_pb2.Outcome] = []
+        self._refused: dict[str, None] = {}
 
     def rounds(self, count: int) -> Iterator[scheduler_pb2.Round]:
         """Yield rounds; `decided` takes the outcomes of each before the next is made."""
@@ -67,9 +68,11 @@ class RandomWorld:
 
     def decided(self, outcomes: scheduler_pb2.RoundOutcomes) -> None:
         """Take what the scheduler decided."""
-        self._unanswered.extend(
-            outcome for outcome in outcomes.outcomes if not outcome.HasField("refusals")
-        )
+        for outcome in outcomes.outcomes:
+            if outcome.HasField("refusals"):
+                self._refused.update(dict.fromkeys(outcome.refusals.uids))
+            else:
+                self._unanswered.append(outcome)
 
     def _first(self) -> Iterator[scheduler_pb2.Event]:
         for name in ("n0", "n1", "n2", "n3", "n4"):
@@ -189,7 +192,16 @@ class RandomWorld:
                     answer.refused = scheduler_pb2.REFUSAL_STAGE_NOMINATE
             answers.append(answer)
         self._unanswered = []
+        events += [self._unscheduled(uid) for uid in self._refused if uid in self._pending]
+        self._refused = {}
         return answers, events
+
+    def _unscheduled(self, uid: str) -> scheduler_pb2.Event:
+        event = scheduler_pb2.Event()
+        event.patch.pod.uid = uid
+        message = f"refused at {self._now_s} s"
+        event.patch.status.conditions.add(type="PodScheduled", status="False", message=message)
+        return event
 
     def _bound(self, outcome: scheduler_pb2.Outcome) -> scheduler_pb2.Event:
         event = scheduler_pb2.Event()

@@ -110,7 +110,9 @@ async def _outcomes(address: str, seed: int) -> list[scheduler_pb2.RoundOutcomes
     link = QueueLink(address)
     queue = await link.open(queue_pb2.QueueConfig(rules="v1.34"))
     assert queue.foreseeable_heads
-    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
+    options = SchedulerOptions(
+        rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"], queue_has_in_tree_hints=True
+    )
     config = scheduler_pb2.SchedulerConfig(seed=seed)
     session = SchedulerSession(options, queue, config)
     world, answers = RandomWorld(seed), []

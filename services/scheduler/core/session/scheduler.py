@@ -390,6 +390,18 @@ class Scheduler:
             for uid in self._pending.users(users)
         )
 
+    def may_matter(self, update: QueueUpdate) -> bool:
+        """Return whether the queue must receive an update of a pending pod.
+
+        It reads no condition, and where nothing else has changed the event is the general
+        UnschedulablePodUpdate, for which no plugin in the tree has registered.
+        """
+        if update.gates or not self._has_in_tree_hints:
+            return True
+        old, new = update.old, update.new
+        conditions, version = old.conditions, old.resource_version
+        return replace(new, conditions=conditions, resource_version=version) != old
+
     def _is_in_flight(self, uid: str) -> bool:
         return uid in self._held or any(pop.uid == uid for pop in self._unanswered)
 
