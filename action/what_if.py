@@ -278,7 +278,7 @@ def _results(out: Path) -> list[str]:
 
 def _reprieve(*arguments: str) -> tuple[int, str]:
     """Run a command of the installed reprieve; return its exit code and its errors."""
-    command = [sys.executable, "-P", "-m", "replay.cli.main", *arguments]
+    command = [sys.executable, "-P", "-m", "replay.cli", *arguments]
     done = subprocess.run(command, check=False, stderr=subprocess.PIPE, text=True)  # noqa: S603 - no shell
     sys.stderr.write(done.stderr)
     return done.returncode, done.stderr

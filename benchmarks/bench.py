@@ -257,7 +257,7 @@ def _served(scheduler: Sequence[str]) -> Iterator[tuple[str, dict[str, ProcessUs
 
 def _of_program(row: Row, choice: Choice, trace: Path, run: Path) -> Measured:
     """Measure the command; `first` gives it an empty folder for compiled kernels."""
-    command = [sys.executable, "-m", "replay.cli.main", "replay", str(trace), "--quiet"]
+    command = [sys.executable, "-m", "replay.cli", "replay", str(trace), "--quiet"]
     command += ["--run", str(run), "--spans", choice.spans or row.spans]
     command += ["--in-process"] if choice.in_process else []
     environment = dict(os.environ)

@@ -44,7 +44,7 @@ def terminals() -> dict[str, str]:
 
 
 def _reprieve(folder: Path, command: str) -> str:
-    arguments = [sys.executable, "-P", "-m", "replay.cli.main", *shlex.split(command)[1:]]
+    arguments = [sys.executable, "-P", "-m", "replay.cli", *shlex.split(command)[1:]]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "COLUMNS": str(WIDTH)}
     done = subprocess.run(  # noqa: S603 - the project's own command
         arguments, cwd=folder, env=environment, stdout=subprocess.PIPE, text=True, check=True

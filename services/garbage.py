@@ -38,4 +38,9 @@ def calm(young: int = 100_000) -> None:
         gc.collect()
         gc.freeze()
         _excluded.used = gc.get_freeze_count()
+    collect_rarely(young)
+
+
+def collect_rarely(young: int) -> None:
+    """Let the youngest generation grow to `young` objects before it is collected."""
     gc.set_threshold(young, 50, 100)

@@ -50,7 +50,6 @@ def in_process(
     receives how many of all were compiled, after each.
     Raises UnavailableError if an installed plugin cannot be loaded.
     """
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     with contextlib.ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         loop = runner.get_loop()

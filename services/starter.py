@@ -16,7 +16,6 @@ needs a word: by a signal, or with an exit code and without an error of its own.
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import importlib
 import json
@@ -26,6 +25,8 @@ import socket
 import sys
 from collections.abc import Iterator
 from typing import Any
+
+from services.process_end import ProcessEnd
 
 _SHARED = ("services.rpc.server", "services.rpc.sessions")
 _MESSAGE_BYTES_MAX = 1 << 16
@@ -38,7 +39,7 @@ def main() -> None:
     """Fork services until the socket closes, and wait for them; in a fork, run its service."""
     for name in _SHARED:
         importlib.import_module(name)
-    atexit.register(_leave)
+    ProcessEnd(code=0)
     running: _Running = {}
     signal.signal(signal.SIGCHLD, lambda *_: _reap(running, os.WNOHANG))
     with socket.socket(fileno=int(sys.argv[1])) as requests:
@@ -113,13 +114,6 @@ def _how_it_ended(code: int) -> str:
         return f"it exited with code {code} and wrote no error"
     hint = ", as the kernel does when memory is short" if code == -signal.SIGKILL else ""
     return f"{ENDED_BY}{signal.Signals(-code).name}{hint}"
-
-
-def _leave() -> None:
-    """Exit without clearing modules, which would copy the memory that forks share."""
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(0)
 
 
 def _module(service: str) -> Any:

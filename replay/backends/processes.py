@@ -29,7 +29,6 @@ from services.starter import ENDED_BY
 
 _EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 _ENVIRONMENT = {
-    "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU once made, and have no work.
     # The replay is their only caller, and they end with it.
     "REPRIEVE_LIMITS": "session_objects=0 session_resources=0 caller_bytes=0",
     "REPRIEVE_SESSION_IDLE": "0",
@@ -56,7 +55,7 @@ class Starter:
         self._socket, theirs = socket.socketpair()
         with theirs:
             number = theirs.fileno()
-            environment = {**_ENVIRONMENT, **grpc_environment(), **os.environ}
+            environment = {**_ENVIRONMENT, **library_environment(), **os.environ}
             environment.pop("REPRIEVE_ACCESS", None)  # It is for services at addresses.
             try:
                 self._process = subprocess.Popen(  # noqa: S603 - our own module
@@ -326,15 +325,18 @@ class EmbeddedServices:
 
 
 @cache
-def grpc_environment() -> dict[str, str]:
-    """Return gRPC's settings for its clients and services, as environment variables."""
-    quiet = {"GRPC_VERBOSITY": "NONE"}  # Errors are raised.
+def library_environment() -> dict[str, str]:
+    """Return the settings of gRPC and numpy for a replay and its services, as variables."""
+    quiet = {
+        "GRPC_VERBOSITY": "NONE",  # Errors are raised.
+        "OPENBLAS_NUM_THREADS": "1",  # Its threads spin for 0.1 s of CPU, and have no work.
+    }
     return quiet | (
         {"GRPC_EXPERIMENTS": _EXPERIMENTS} if version("grpcio").startswith(TESTED_VERSIONS) else {}
     )
 
 
 def prepare() -> None:
-    """Set them for this process; gRPC reads them before its first call."""
-    for name, value in grpc_environment().items():
+    """Set them for this process, before numpy is imported and before gRPC's first call."""
+    for name, value in library_environment().items():
         os.environ.setdefault(name, value)

@@ -260,7 +260,3 @@ def _invoke() -> None:
 def _discard_output() -> None:
     """Discard buffered standard output; Python's flush at exit would fail again."""
     sys.stdout = open(os.devnull, "w")  # noqa: PTH123, SIM115 - until the process ends
-
-
-if __name__ == "__main__":
-    main()

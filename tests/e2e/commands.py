@@ -36,7 +36,7 @@ def environment(**more: str) -> dict[str, str]:
 
 def command(*arguments: str) -> list[str]:
     """Return the command line of `reprieve`, which never takes modules from the user's folder."""
-    return [sys.executable, "-P", "-m", "replay.cli.main", *arguments]
+    return [sys.executable, "-P", "-m", "replay.cli", *arguments]
 
 
 def reprieve(

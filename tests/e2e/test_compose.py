@@ -201,7 +201,7 @@ def stack(project: Stack) -> Stack:
 
 def decisions(run_directory: Path, *options: str, trace: tuple[str, ...] = (str(TRACE),)) -> bytes:
     """Replay the demo trace, or another, from this machine; return its decision log."""
-    command = ("-m", "replay.cli.main", "replay", *trace, "--quiet", "--run")
+    command = ("-m", "replay.cli", "replay", *trace, "--quiet", "--run")
     env = {**os.environ, "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'gen'}"}
     run(sys.executable, "-P", *command, str(run_directory), *options, env=env)
     return (run_directory / "decisions.jsonl").read_bytes()

@@ -56,7 +56,7 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def run(installed: Path, folder: Path, *arguments: str) -> str:
     """Run the installed command in a folder; return its output."""
     done = subprocess.run(
-        [sys.executable, "-P", "-m", "replay.cli.main", *arguments],
+        [sys.executable, "-P", "-m", "replay.cli", *arguments],
         cwd=folder,
         env={**os.environ, "PYTHONPATH": str(installed)},
         check=True,

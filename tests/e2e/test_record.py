@@ -51,7 +51,7 @@ def server(**others: Script) -> ApiServerDouble:
 @contextmanager
 def recorder(folder: Path, url: str, *options: str) -> Iterator[subprocess.Popen[str]]:
     """Run `reprieve record` and wait until a pod's event is on the disk."""
-    command = ["-m", "replay.cli.main", "record", "--kubeconfig", kubeconfig(folder, url)]
+    command = ["-m", "replay.cli", "record", "--kubeconfig", kubeconfig(folder, url)]
     process = subprocess.Popen(
         [sys.executable, *command, "-o", str(folder / "t.ktr"), *options],
         cwd=ROOT,
@@ -121,7 +121,7 @@ def test_a_full_disk_ends_a_recording_with_one_line_and_whole_frames(tmp_path: P
     events: list[Raw | str] = [event("ADDED", pod) for pod in long]
     limit = "import resource, runpy, signal, sys; signal.signal(signal.SIGXFSZ, signal.SIG_IGN); "
     limit += "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000)); "
-    limit += "runpy.run_module('replay.cli.main', run_name='__main__', alter_sys=True)"
+    limit += "runpy.run_module('replay.cli', run_name='__main__', alter_sys=True)"
     listed = [make_pod(f"p{number}", number + 1) for number in range(100)]
     folder = tmp_path / "t.jsonl.frames"
     path = folder / "pods.watch.jsonl.zst"

@@ -43,7 +43,7 @@ from tests.ports import free_port
 from tests.torture.kill_traces import ROOT, kind_of, kinds, replay_of
 from tests.torture.same_run import differences
 
-_REPRIEVE = (sys.executable, "-P", "-m", "replay.cli.main")
+_REPRIEVE = (sys.executable, "-P", "-m", "replay.cli")
 _POLL_S = 0.002
 _LEFT_S = 20.0
 """How long processes may take to end by themselves after a kill."""

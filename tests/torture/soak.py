@@ -170,7 +170,7 @@ def _replay(trace: Path, folder: Path, addresses: Addresses) -> None:
 
 
 def _reprieve(*arguments: str) -> None:
-    command = [sys.executable, "-m", "replay.cli.main", *arguments]
+    command = [sys.executable, "-m", "replay.cli", *arguments]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     if done.returncode:
         raise FoundError(f"{arguments[0]} ended with {done.returncode}: {done.stderr[-2000:]}")

@@ -126,7 +126,7 @@ def _replay() -> Iterator[DoctorCheck]:
     with tempfile.TemporaryDirectory() as folder:
         yield _run(
             "replay",
-            [sys.executable, "-P", "-m", "replay.cli.main", "demo", "--run", f"{folder}/run"],
+            [sys.executable, "-P", "-m", "replay.cli", "demo", "--run", f"{folder}/run"],
             lambda _: "a bundled trace, with services on loopback ports and a report",
             "run `reprieve demo` for all of its output",
         )

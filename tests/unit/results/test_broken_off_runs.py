@@ -171,7 +171,7 @@ import resource, runpy, signal, sys
 limit = int(sys.argv.pop(1))
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-runpy.run_module("replay.cli.main", run_name="__main__")
+runpy.run_module("replay.cli", run_name="__main__")
 """
 
 
