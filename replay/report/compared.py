@@ -11,6 +11,7 @@ from replay.report.notes import notes_of_two
 from replay.report.page import ReportHead, page
 from replay.report.section import (
     BUCKETS,
+    BucketedValue,
     Cell,
     Option,
     ReportSection,
@@ -278,16 +279,18 @@ def _pending(sides: Sides) -> ReportSection:
 def _utilisation(sides: Sides) -> ReportSection:
     named = RESOURCES.format(limit=_RESOURCES_MAX)
     resources = dict.fromkeys(row[0] for tables in sides.values() for row in tables.rows(named))
+    quoted = {name: name.replace("'", "''") for name in resources}
+    used = _values(
+        sides, {name: _TOTAL.format(deltas=BOUND.format(resource=quoted[name])) for name in quoted}
+    )
+    have = _values(sides, {name: CAPACITY.format(resource=quoted[name]) for name in quoted})
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
     for resource in resources:
-        quoted = resource.replace("'", "''")
-        total = _TOTAL.format(deltas=BOUND.format(resource=quoted))
-        by_side = {}
-        for side, source in sides.items():
-            used = _values(source, total, "means")
-            have = _values(source, CAPACITY.format(resource=quoted), "means")
-            by_side[side] = percentages(used, have)
+        by_side = {
+            side: percentages(_means(used[side][resource]), _means(have[side][resource]))
+            for side in sides
+        }
         if any(by_side.values()):
             top = max(itertools.chain.from_iterable(by_side.values()))
             charts[resource] = _chart(sides, by_side, "@percent", 100 if top <= 100 else None)
@@ -330,20 +333,34 @@ def _counted(sides: Sides, deltas: Mapping[str, str]) -> tuple[dict[str, Option]
     """Return the charts of counts over time in both runs, and the rows of the table beside them."""
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
-    for name, sql in deltas.items():
-        by_side = {side: _values(source, sql, "peaks") for side, source in sides.items()}
+    values = _values(sides, deltas)
+    for name in deltas:
+        by_side = {side: _peaks(values[side][name]) for side in sides}
         if any(by_side.values()):
             charts[name] = _chart(sides, by_side, "@count", None)
             rows += _rows(sides, by_side, name)
     return charts, rows
 
 
-def _values(source: ReportTables, deltas: str, kind: str) -> Sequence[float]:
-    """Return the means or the peaks of the only name in `deltas`; () if it has no rows."""
-    for steps in stepped(source, deltas).values():
-        values: list[float] = getattr(steps, kind)
-        return values
-    return ()
+def _values(
+    sides: Sides, deltas: Mapping[str, str]
+) -> Mapping[str, Mapping[str, BucketedValue | None]]:
+    """Return the value of the only name in each of the `deltas`, by side; None without rows."""
+    return {
+        side: {
+            part: next(iter(values.values()), None)
+            for part, values in stepped(source, deltas).items()
+        }
+        for side, source in sides.items()
+    }
+
+
+def _means(value: BucketedValue | None) -> Sequence[float]:
+    return value.means if value else ()
+
+
+def _peaks(value: BucketedValue | None) -> Sequence[float]:
+    return value.peaks if value else ()
 
 
 def _chart(

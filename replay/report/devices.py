@@ -48,9 +48,9 @@ def devices(source: ReportTables) -> ReportSection:
     """Return the section with the devices of each class, and how many claims wait for."""
     rows: list[list[Cell]] = [list(row) for row in source.rows(_CLASSES, {"end": source.end_ns})]
     charts: dict[str, Option] = {}
-    for name in [str(row[0]) for row in rows]:
-        quoted = name.replace("'", "''")
-        steps = stepped(source, USAGE.format(device_class=quoted))
+    names = [str(row[0]) for row in rows]
+    usage = {name: USAGE.format(device_class=name.replace("'", "''")) for name in names}
+    for name, steps in stepped(source, usage).items():
         series = [
             line(kind, points(source, [round(mean, 3) for mean in steps[kind].means]), stack="all")
             for kind in (_IN_USE, _BLOCKED, _FREE)

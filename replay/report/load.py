@@ -87,12 +87,14 @@ _ROW_PX = 34
 
 def utilisation(source: ReportTables) -> ReportSection:
     """Return the section with the requests of bound pods as a percentage of allocatable."""
-    resources = source.rows(RESOURCES.format(limit=_RESOURCES_MAX))
+    named = source.rows(RESOURCES.format(limit=_RESOURCES_MAX))
+    resources = [name.replace("'", "''") for name, _ in named]
+    bound = stepped(source, {name: BOUND.format(resource=name) for name in resources})
+    capacity = stepped(source, {name: CAPACITY.format(resource=name) for name in resources})
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
-    for resource in [name.replace("'", "''") for name, _ in resources]:
-        used = stepped(source, BOUND.format(resource=resource))
-        have = stepped(source, CAPACITY.format(resource=resource)).get("all")
+    for resource in resources:
+        used, have = bound[resource], capacity[resource].get("all")
         if have is None or not used:
             continue
         shares = {name: percentages(steps.means, have.means) for name, steps in used.items()}
@@ -120,7 +122,7 @@ def utilisation(source: ReportTables) -> ReportSection:
 
 def pending(source: ReportTables) -> ReportSection:
     """Return the section with the number of pods without a node, by priority."""
-    by_priority_ = stepped(source, PENDING)
+    by_priority_ = stepped(source, {"": PENDING})[""]
     peaks = {name: steps.peaks for name, steps in by_priority_.items()}
     series = [line(_label(name), points(source, peaks[name])) for name in by_priority(peaks)]
     chart = over_time(series, end_s=source.end_s, y_format="@count", y_max=None)

@@ -43,7 +43,7 @@ def node_groups(source: ReportTables) -> ReportSection:
 
     A group's row has its number of nodes at the start and at the end, scale-ups, and node-hours.
     """
-    steps = stepped(source, NODES)
+    steps = stepped(source, {"": NODES})[""]
     series = [
         line(name, points(source, steps[name].peaks), stack="all")
         for name in sorted(steps, key=lambda name: (name == OTHER, name))

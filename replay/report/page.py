@@ -185,15 +185,22 @@ class ReportHead:
 
 def report_head(source: ReportTables, manifest: Manifest, name: str) -> ReportHead:
     """Return the top of the page; `name` is the name of the run."""
-    counts = {name: _count(source, FIGURES[name].sql) for name in _COUNTED}
+    counts = _counts(
+        source,
+        {
+            **{name: FIGURES[name].sql for name in _COUNTED},
+            "nodes": _NODES,
+            "preemptors": _PREEMPTORS,
+        },
+    )
     traces = [PurePath(trace.path).name for trace in manifest.traces]
     shown = ", ".join(traces[:3]) + (f" and {len(traces) - 3} more" if len(traces) > 3 else "")
     preempted = f"{counts['preempted']:,}"
     if counts["preempted"]:
-        preempted += f" by {_count(source, _PREEMPTORS):,}"
+        preempted += f" by {counts['preemptors']:,}"
     facts = [
         ("pods", f"{counts['pods']:,}"),
-        ("nodes", f"{_count(source, _NODES):,}"),
+        ("nodes", f"{counts['nodes']:,}"),
         ("bound", f"{counts['bound']:,}"),
         ("preempted", preempted),
         ("evicted", f"{counts['evicted']:,}"),
@@ -235,8 +242,10 @@ def _ended(manifest: Manifest) -> str:
     return f"at {manifest.end.removesuffix(' is reached')}"
 
 
-def _count(source: ReportTables, sql: str) -> int:
-    return int(next(source.rows(sql))[0])
+def _counts(source: ReportTables, queries: Mapping[str, str]) -> dict[str, int]:
+    """Return the numbers that the queries find, as one query."""
+    row = next(source.rows(f"SELECT {', '.join(f'({query})' for query in queries.values())}"))
+    return dict(zip(queries, map(int, row), strict=True))
 
 
 def write_report(run: RunDirectory, path: Path | None = None) -> Path:

@@ -35,7 +35,10 @@ def test_stepped_values_have_their_mean_and_peak_in_each_bucket(
     """As a naive walk over every moment finds them."""
     changes = [(0, 100), *changes]
     rows = " UNION ALL ".join(f"SELECT 'a' AS name, {t} AS t, {d} AS d" for t, d in changes)
-    steps = stepped(source(BUCKETS * 10 / SECOND_NS), rows)["a"]
+    run = source(BUCKETS * 10 / SECOND_NS)
+    parts = stepped(run, {"one": rows, "none": f"{rows} LIMIT 0"})
+    steps = parts["one"]["a"]
+    assert parts["none"] == {}
     values = [sum(d for t, d in changes if t <= at) for at in range(BUCKETS * 10 + 1)]
     for i in range(BUCKETS):
         stood = values[i * 10 : i * 10 + 10]
