@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TypeVar
 
 from replay.report.load import BOUND, CAPACITY, PENDING, RESOURCES
 from replay.report.node_groups import ALL_NODES, OF_GROUP
@@ -32,6 +33,7 @@ from replay.whatif.comparison import PodEffect, pod_effects
 from replay.whatif.facts import PodFacts, RunFacts
 from replay.whatif.inputs import input_changes
 
+_Part = TypeVar("_Part")
 _PODS_MAX = 2_000
 _WORKLOADS_MAX = 500
 _PRIORITIES_MAX = 8
@@ -280,16 +282,23 @@ def _utilisation(sides: Sides) -> ReportSection:
     named = RESOURCES.format(limit=_RESOURCES_MAX)
     resources = dict.fromkeys(row[0] for tables in sides.values() for row in tables.rows(named))
     quoted = {name: name.replace("'", "''") for name in resources}
-    used = _values(
-        sides, {name: _TOTAL.format(deltas=BOUND.format(resource=quoted[name])) for name in quoted}
+    used = {
+        name: _TOTAL.format(deltas=BOUND.format(resource=text)) for name, text in quoted.items()
+    }
+    have = {name: CAPACITY.format(resource=text) for name, text in quoted.items()}
+    values = _values(
+        sides,
+        {
+            **{("used", name): sql for name, sql in used.items()},
+            **{("have", name): sql for name, sql in have.items()},
+        },
     )
-    have = _values(sides, {name: CAPACITY.format(resource=quoted[name]) for name in quoted})
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
     for resource in resources:
         by_side = {
-            side: percentages(_means(used[side][resource]), _means(have[side][resource]))
-            for side in sides
+            side: percentages(_means(of["used", resource]), _means(of["have", resource]))
+            for side, of in values.items()
         }
         if any(by_side.values()):
             top = max(itertools.chain.from_iterable(by_side.values()))
@@ -343,8 +352,8 @@ def _counted(sides: Sides, deltas: Mapping[str, str]) -> tuple[dict[str, Option]
 
 
 def _values(
-    sides: Sides, deltas: Mapping[str, str]
-) -> Mapping[str, Mapping[str, BucketedValue | None]]:
+    sides: Sides, deltas: Mapping[_Part, str]
+) -> Mapping[str, Mapping[_Part, BucketedValue | None]]:
     """Return the value of the only name in each of the `deltas`, by side; None without rows."""
     return {
         side: {

@@ -89,12 +89,15 @@ def utilisation(source: ReportTables) -> ReportSection:
     """Return the section with the requests of bound pods as a percentage of allocatable."""
     named = source.rows(RESOURCES.format(limit=_RESOURCES_MAX))
     resources = [name.replace("'", "''") for name, _ in named]
-    bound = stepped(source, {name: BOUND.format(resource=name) for name in resources})
-    capacity = stepped(source, {name: CAPACITY.format(resource=name) for name in resources})
+    kinds = {"bound": BOUND, "capacity": CAPACITY}
+    values = stepped(
+        source,
+        {(kind, name): kinds[kind].format(resource=name) for kind in kinds for name in resources},
+    )
     charts: dict[str, Option] = {}
     rows: list[list[Cell]] = []
     for resource in resources:
-        used, have = bound[resource], capacity[resource].get("all")
+        used, have = values["bound", resource], values["capacity", resource].get("all")
         if have is None or not used:
             continue
         shares = {name: percentages(steps.means, have.means) for name, steps in used.items()}

@@ -43,14 +43,14 @@ def node_groups(source: ReportTables) -> ReportSection:
 
     A group's row has its number of nodes at the start and at the end, scale-ups, and node-hours.
     """
-    steps = stepped(source, {"": NODES})[""]
+    times = {"start": source.start_ns, "end": source.end_ns}
+    rows: list[list[Cell]] = [list(row) for row in source.rows(_GROUPS, times)]
+    steps = stepped(source, {"": NODES})[""] if rows else {}
     series = [
         line(name, points(source, steps[name].peaks), stack="all")
         for name in sorted(steps, key=lambda name: (name == OTHER, name))
     ]
     chart = over_time(series, end_s=source.end_s, y_format="@count", y_max=None)
-    times = {"start": source.start_ns, "end": source.end_ns}
-    rows: list[list[Cell]] = [list(row) for row in source.rows(_GROUPS, times)]
     interval = durations.simulated(round(bucket_s(source) * 1e9))
     return ReportSection(
         key="node-groups",

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from replay.results.tables.query import Parameters, Row, RunTables
 from services.kube.time import SECOND_NS
 from services.terminal import one_line
 
 Option = dict[str, Any]
+_Part = TypeVar("_Part")
 Cell = str | int | float | None
 GROUPS_MAX = 8
 """Limit for the series in one chart; smaller series are merged as OTHER."""
@@ -241,8 +242,8 @@ def percentages(used: Sequence[float], have: Sequence[float]) -> list[float]:
 
 
 def stepped(
-    source: ReportTables, parts: Mapping[str, str]
-) -> Mapping[str, Mapping[str, BucketedValue]]:
+    source: ReportTables, parts: Mapping[_Part, str]
+) -> Mapping[_Part, Mapping[str, BucketedValue]]:
     """Return the value of each name over the run, for each of the parts.
 
     A part is a SELECT of (name, t, d): the value changes by d at t, ns. A part's names with the

@@ -330,7 +330,7 @@ class RunTables:
             if [statement.type for statement in statements] != [duckdb.StatementType.SELECT]:
                 raise RunError("a query must be one SELECT: a run's tables are read-only")
             cursor = self._connection
-            _interruptible(cursor, lambda: cursor.execute(sql, parameters or None))
+            _interruptible(cursor, lambda: cursor.execute(statements[0], parameters or None))
             return QueryResult(cursor)
         except duckdb.Error as error:
             raise RunError(_problem(error)) from error
