@@ -34,7 +34,7 @@ def write_list(path: Path, items: list[Raw]) -> Path:
         "kind": "List",
         "metadata": {"resourceVersion": ""},
     }
-    path.write_text(yaml.safe_dump(whole, sort_keys=True))
+    path.write_text(yaml.dump(whole, Dumper=yaml.CSafeDumper))
     return path
 
 

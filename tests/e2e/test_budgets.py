@@ -109,8 +109,8 @@ def preempted(finished: FinishedReplay) -> list[tuple[str, bool]]:
 
 def write_list(folder: Path, *objects: dict[str, Any]) -> Path:
     """Write objects as kubectl prints a List in YAML."""
-    path = folder / "cluster.yaml"
-    path.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [*objects]}))
+    path, listed = folder / "cluster.yaml", {"apiVersion": "v1", "kind": "List"}
+    path.write_text(yaml.dump(listed | {"items": [*objects]}, Dumper=yaml.CSafeDumper))
     return path
 
 
