@@ -57,15 +57,6 @@ _LOG_BYTES_KEPT = 64 << 20
 """A log up to this size is read once into memory; a larger one is read again for each table."""
 
 
-def ensure_tables(run: RunDirectory) -> None:
-    """Build the tables in the run's folder unless they exist unchanged.
-
-    Raises as build_tables does.
-    """
-    if not _are_there(run):
-        build_tables(run, run.path)
-
-
 def build_tables(run: RunDirectory, folder: Path) -> None:
     """Build all tables of a run in `folder`; in the run's folder, record their digests first.
 
@@ -205,13 +196,12 @@ def _draft_path(draft: Path, name: str) -> Path:
     return draft / f"{name}.jsonl"
 
 
-def _are_there(run: RunDirectory) -> bool:
+def _are_there(run: RunDirectory, connection: duckdb.DuckDBPyConnection) -> bool:
     """Return whether each table exists unchanged, with the columns of this version."""
     if not all(map(run.has_made, FILE_NAMES)):
         return False
     try:
-        with contextlib.closing(connect()) as connection:
-            return all(_has_columns(connection, table, run.path) for table in TABLES.values())
+        return all(_has_columns(connection, table, run.path) for table in TABLES.values())
     except (OSError, duckdb.Error):
         return False
 
@@ -283,18 +273,16 @@ class RunTables:
     def __init__(self, run: RunDirectory) -> None:
         """Open the tables. Raises RunError if they cannot be built or read."""
         self._spill = tempfile.TemporaryDirectory(prefix="reprieve-")
+        self._connection = connect(Path(self._spill.name))
         try:
             # An incomplete run's files may grow, and make tables in its folder outdated.
             folder = run.path if run.has_digests else Path(self._spill.name)
-            if folder == run.path:
-                ensure_tables(run)
-            else:
+            if folder != run.path or not _are_there(run, self._connection):
                 build_tables(run, folder)
         except BaseException:
-            self._spill.cleanup()
+            self.close()
             raise
         paths = {name: str(folder / table.file_name) for name, table in TABLES.items()}
-        self._connection = connect(Path(self._spill.name))
         try:
             for name, path in paths.items():
                 source = f"read_parquet({quoted(glob.escape(path))})"

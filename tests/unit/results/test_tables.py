@@ -14,7 +14,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import TABLES_DRAFT
 from replay.results.run.manifest import Manifest
 from replay.results.schema import TABLES, WALL_COLUMNS, WALL_FIGURES
-from replay.results.tables.query import RunTables, ensure_tables
+from replay.results.tables.query import RunTables
 from services.kube.time import SECOND_NS
 from tests.unit.results import messages
 from tests.unit.results.small_run import NODE, small_run
@@ -33,7 +33,7 @@ def _ask(run: RunDirectory, sql: str) -> list[tuple[object, ...]]:
 
 def test_each_table_has_the_columns_of_its_description(run: RunDirectory) -> None:
     """Names and types, in one file for each table; no other file is left behind."""
-    ensure_tables(run)
+    RunTables(run).close()
     for table in TABLES.values():
         path = str(run.path / table.file_name).replace("'", "''").replace("[1]", "[[]1]")
         found = duckdb.execute(f"DESCRIBE FROM read_parquet('{path}')").fetchall()
@@ -123,10 +123,10 @@ def test_wall_latencies_stand_in_tables_of_their_own(run: RunDirectory) -> None:
 
 def test_only_missing_or_changed_tables_are_rebuilt(run: RunDirectory) -> None:
     """A second look finds them as they are; a flipped bit is found, and so is another manifest."""
-    ensure_tables(run)
+    RunTables(run).close()
     path = run.path / "pods.parquet"
     made_ns = path.stat().st_mtime_ns
-    ensure_tables(run)
+    RunTables(run).close()
     assert path.stat().st_mtime_ns == made_ns
     content = bytearray(path.read_bytes())
     content[len(content) // 2] ^= 1
@@ -162,7 +162,7 @@ def test_a_broken_decision_log_is_named(run: RunDirectory) -> None:
     """And no table is left of it."""
     (run.path / "decisions.jsonl").write_bytes(b'{"atNs":1}\n{"at')
     with pytest.raises(RunError, match=r"decisions\.jsonl"):
-        ensure_tables(run)
+        RunTables(run).close()
     assert not list(run.path.glob("*.parquet"))
 
 
@@ -178,7 +178,7 @@ def test_a_run_of_nothing_has_empty_tables(tmp_path: Path) -> None:
 
 def test_force_replaces_a_run_with_its_tables(run: RunDirectory) -> None:
     """Drafts of a killed build of tables are removed, too."""
-    ensure_tables(run)
+    RunTables(run).close()
     (run.path / f"{TABLES_DRAFT}x").mkdir()
     (run.path / f"{TABLES_DRAFT}x" / "pods.jsonl").write_text("{}")
     RunDirectory.create(run.path, force=True).end()
