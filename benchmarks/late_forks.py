@@ -60,9 +60,7 @@ def main(trace: Sequence[Path], share: float, points: int, workers: int) -> None
 
 def _cpu_s(folder: Path, *arguments: str) -> float:
     """Run a command; return the seconds of CPU of its processes."""
-    process = subprocess.Popen(
-        [sys.executable, "-P", "-m", "replay.cli", *arguments], cwd=folder
-    )
+    process = subprocess.Popen([sys.executable, "-P", "-m", "replay.cli", *arguments], cwd=folder)
     _, status, used = os.wait4(process.pid, 0)
     if code := os.waitstatus_to_exitcode(status):
         raise click.ClickException(f"reprieve {' '.join(arguments)} ended with {code}")
