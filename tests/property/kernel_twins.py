@@ -52,6 +52,16 @@ def balanced_allocation(shares: Sequence[tuple[int, int]]) -> int:
     return int((1.0 - deviation) * 100.0)
 
 
+def balance_change(shares: Sequence[tuple[int, int, int]]) -> int:
+    """Return the score of (capacity, used without the pod, amount of the pod) of each resource.
+
+    Source: kubernetes v1.36 plugins/noderesources/balanced_allocation.go, balancedResourceScorer.
+    """
+    before = balanced_allocation([(capacity, used) for capacity, used, _ in shares])
+    after = balanced_allocation([(capacity, used + amount) for capacity, used, amount in shares])
+    return 50 + (50 + after - before) // 2
+
+
 def most_allocated(shares: Sequence[tuple[int, int, int]]) -> int:
     """Return the score of (capacity, used with the pod, weight) of each resource.
 

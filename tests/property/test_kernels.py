@@ -95,14 +95,15 @@ def test_resource_scores_are_those_of_the_twins(
     requested: NDArray[np.int64],
     non_zero: NDArray[np.int64],
 ) -> None:
-    """LeastAllocated and BalancedAllocation agree to the last digit."""
+    """LeastAllocated and both forms of BalancedAllocation agree to the last digit."""
     columns, asked = split(amounts)
     shares = np.array(weights[: len(amounts)], dtype=np.int64)
-    least, balanced = np.zeros(NODES, dtype=np.int64), np.zeros(NODES, dtype=np.int64)
+    least, balanced, changed = (np.zeros(NODES, dtype=np.int64) for _ in range(3))
     usage_kernels.least_allocated(
         ROWS, columns, asked, shares, allocatable, requested, non_zero, least
     )
-    kernels.balanced_allocation(ROWS, columns, asked, allocatable, requested, balanced)
+    kernels.balanced_allocation(ROWS, columns, asked, allocatable, requested, False, balanced)
+    kernels.balanced_allocation(ROWS, columns, asked, allocatable, requested, True, changed)
     for row in range(NODES):
         held = [int((non_zero if c < 2 else requested)[row, c]) + n for c, n in amounts]
         capacity = [int(allocatable[row, c]) for c, _ in amounts]
@@ -111,6 +112,10 @@ def test_resource_scores_are_those_of_the_twins(
         )
         real = [int(requested[row, c]) + n for c, n in amounts]
         assert balanced[row] == twins.balanced_allocation(list(zip(capacity, real, strict=True)))
+        used = [int(requested[row, c]) for c, _ in amounts]
+        asked_of = [amount for _, amount in amounts]
+        shares_of = list(zip(capacity, used, asked_of, strict=True))
+        assert changed[row] == twins.balance_change(shares_of)
 
 
 small = st.lists(st.integers(0, 4), min_size=NODES, max_size=NODES)
@@ -145,12 +150,11 @@ def test_the_chosen_row_equals_the_twins(
         np.array([reverse for _, _, reverse in raw], dtype=np.int64),
         np.array(plain, dtype=np.int64) + full_marks,
     )
-    chosen, feasible, total, ties = kernels.choose(
+    chosen, total, ties = kernels.choose(
         NODES, refuser, totals, np.array(hashes, dtype=np.uint64), np.uint64(attempt)
     )
     first = kernels.choose_first(NODES, refuser, totals, np.array(places, dtype=np.int64))
-    assert first[1:] == (feasible, total, ties)
-    assert feasible == len(rows)
+    assert first[1:] == (total, ties)
     if not rows:
         assert (chosen, first[0]) == (-1, -1)
         return
@@ -163,6 +167,25 @@ def test_the_chosen_row_equals_the_twins(
     assert (total, ties) == (max(expected.values()), list(expected.values()).count(total))
     assert chosen == twins.best_row(list(expected.items()), hashes, attempt)
     assert first[0] == twins.first_row(list(expected.items()), places)
+
+
+@settings(max_examples=40)
+@given(seed=st.integers(0, 2**32), nodes=st.integers(2, 900), highest=st.integers(0, 3))
+def test_the_best_row_of_many_is_that_of_the_twin(seed: int, nodes: int, highest: int) -> None:
+    """The best rows may be in any blocks of them, and refused rows with higher totals count not."""
+    draw = np.random.default_rng(seed)
+    refuser = draw.integers(-1, 2, nodes).astype(np.int8)
+    totals = draw.integers(-highest, highest + 1, nodes)
+    hashes = draw.integers(0, 2**64, nodes, dtype=np.uint64)
+    attempt = int(draw.integers(0, 2**64, dtype=np.uint64))
+    best, total, ties = kernels.choose(nodes, refuser, totals, hashes, np.uint64(attempt))
+    fitting = [(row, int(totals[row])) for row in np.flatnonzero(refuser == 0).tolist()]
+    if not fitting:
+        assert best == -1
+        return
+    assert best == twins.best_row(fitting, hashes.tolist(), attempt)
+    assert total == max(total for _, total in fitting)
+    assert ties == [other for _, other in fitting].count(total)
 
 
 @given(
@@ -225,12 +248,15 @@ def test_both_tiers_wrap_around_alike(
     non_zero = requested[:, :2].copy()
     answers = []
     for plain_steps in (inf, 0):
-        scores = np.zeros((2, NODES), dtype=np.int64)
+        scores = np.zeros((3, NODES), dtype=np.int64)
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(Kernel, "plain_steps", plain_steps)
             usage_kernels.least_allocated(
                 ROWS, columns, asked, weights, allocatable, requested, non_zero, scores[0]
             )
-            kernels.balanced_allocation(ROWS, columns, asked, allocatable, requested, scores[1])
+            for by_change in (False, True):
+                kernels.balanced_allocation(
+                    ROWS, columns, asked, allocatable, requested, by_change, scores[1 + by_change]
+                )
         answers.append(scores.tolist())
     assert answers[0] == answers[1]

@@ -112,3 +112,10 @@ def test_a_falling_line_truncates_toward_zero() -> None:
     """Upstream divides whole numbers, which cuts off towards 0 on the way down too."""
     line = [(0, 100), (30, 0)]
     assert [twins.on_line(at, line) for at in (0, 1, 29, 30, 99)] == [100, 97, 4, 0, 0]
+
+
+@given(quotient=st.integers(1, 100), divisor=st.integers(1, 2**56), less=st.integers(0, 2))
+def test_quotients_beside_whole_numbers_are_exact(quotient: int, divisor: int, less: int) -> None:
+    """A quotient that is nearly a whole number is not rounded up to it."""
+    dividend = max(quotient * divisor - less, 0)
+    assert usage_kernels._quotient(dividend, divisor) == dividend // divisor

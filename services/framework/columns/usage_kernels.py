@@ -1,7 +1,8 @@
 """The scores of NodeResourcesFit by what is used of each resource, compiled.
 
-What is used includes the pod. It may exceed the capacity, since the scores count a default for a
-container without requests. Columns are as in services.framework.columns.kernels.
+What is used includes the pod. It may exceed the capacity, since the scores count a default of CPU
+and memory for a container without requests, which are the first two columns. Columns are as in
+services.framework.columns.kernels.
 """
 
 from __future__ import annotations
@@ -10,19 +11,19 @@ from services.framework.columns.columns import Int64s
 from services.framework.columns.kernels import NODE_SCORE_MAX, compiled, inlined
 
 _UTILIZATION_MAX = 100
-
-
-@inlined
-def _used(row: int, column: int, requested: Int64s, non_zero_requested: Int64s) -> int:
-    """Return the requested amount of a resource, with the defaults of CPU and memory."""
-    used: int = non_zero_requested[row, column] if column < 2 else requested[row, column]
-    return used
+_EXACT = 1 << 53
 
 
 @inlined
 def _quotient(dividend: int, divisor: int) -> int:
-    """Divide what is not negative, exactly; a float division and a check beat an integer one."""
+    """Divide what is not negative, exactly; a float division and a check beat an integer one.
+
+    Up to 2^53 both numbers are exact as floats, and their quotient is further from the next integer
+    than it can be rounded.
+    """
     quotient = int(float(dividend) / float(divisor))
+    if dividend + divisor < _EXACT:
+        return quotient
     if quotient * divisor > dividend:
         return quotient - 1
     if (quotient + 1) * divisor <= dividend:
@@ -48,12 +49,12 @@ def least_allocated(  # noqa: PLR0917 - compiled code takes its arguments by pos
         for i in range(len(resources)):
             column = resources[i]
             capacity = allocatable[row, column]
-            if capacity == 0:
-                continue
-            used = _used(row, column, requested, non_zero_requested) + amounts[i]
-            weight += weights[i]
-            if used <= capacity:
-                total += _quotient((capacity - used) * NODE_SCORE_MAX, capacity) * weights[i]
+            used = non_zero_requested[row, column] if column < 2 else requested[row, column]
+            used += amounts[i]
+            if capacity != 0:
+                weight += weights[i]
+                if used <= capacity:
+                    total += _quotient((capacity - used) * NODE_SCORE_MAX, capacity) * weights[i]
         scores[row] = _quotient(total, weight) if weight else 0
 
 
@@ -77,7 +78,8 @@ def most_allocated(  # noqa: PLR0917 - compiled code takes its arguments by posi
             capacity = allocatable[row, column]
             if capacity == 0:
                 continue
-            used = min(_used(row, column, requested, non_zero_requested) + amounts[i], capacity)
+            used = non_zero_requested[row, column] if column < 2 else requested[row, column]
+            used = min(used + amounts[i], capacity)
             weight += weights[i]
             total += used * NODE_SCORE_MAX // capacity * weights[i]
         scores[row] = total // weight if weight else 0
@@ -123,7 +125,8 @@ def requested_to_capacity(  # noqa: PLR0917 - compiled code takes its arguments 
             capacity = allocatable[row, column]
             if capacity == 0:
                 continue
-            used = _used(row, column, requested, non_zero_requested) + amounts[i]
+            used = non_zero_requested[row, column] if column < 2 else requested[row, column]
+            used += amounts[i]
             utilization = _UTILIZATION_MAX
             if used <= capacity:
                 utilization = used * _UTILIZATION_MAX // capacity

@@ -263,8 +263,6 @@ def _reported(name: str) -> tuple[int, str]:
     return (_FIRST.get(name, len(_FIRST)), name)
 
 
-_HALF = 50
-"""Half of the largest score: scores lie between it and the largest one."""
 _BALANCED_DEFAULTS = NodeResourcesBalancedAllocationArgs()
 
 
@@ -275,6 +273,7 @@ class NodeResourcesBalancedAllocation(ScorePlugin[ScoredShares]):
     arguments = BALANCED_ALLOCATION_ARGUMENTS
     scope = Scope.PODS
     keeps_rows = False
+    _by_change = False
 
     def __init__(self, args: NodeResourcesBalancedAllocationArgs = _BALANCED_DEFAULTS) -> None:
         self._scored = ScoredResources(args.resources)
@@ -288,9 +287,20 @@ class NodeResourcesBalancedAllocation(ScorePlugin[ScoredShares]):
         return self._scored.shares(snapshot, snapshot.load(pod.spec).requests.amounts)
 
     def score(self, data: ScoredShares, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
-        held = snapshot.columns
+        self.score_amounts(rows, data, snapshot.columns, scores)
+
+    def score_amounts(
+        self, rows: Int64s, data: ScoredShares, held: Amounts, scores: Int64s
+    ) -> None:
+        """Write the score of each row of `held`."""
         kernels.balanced_allocation(
-            rows, data.columns, data.amounts, held.allocatable, held.requested, scores
+            rows,
+            data.columns,
+            data.amounts,
+            held.allocatable,
+            held.requested,
+            self._by_change,
+            scores,
         )
 
 
@@ -302,16 +312,4 @@ class NodeResourcesBalanceChange(NodeResourcesBalancedAllocation):
     (kubernetes#135573).
     """
 
-    def score(self, data: ScoredShares, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
-        self.score_amounts(rows, data, snapshot.columns, scores)
-
-    def score_amounts(
-        self, rows: Int64s, data: ScoredShares, held: Amounts, scores: Int64s
-    ) -> None:
-        """Write the score of each row; halves are truncated, as upstream's integers are."""
-        before = np.zeros_like(scores)
-        for amounts, out in ((data.amounts, scores), (np.zeros_like(data.amounts), before)):
-            kernels.balanced_allocation(
-                rows, data.columns, amounts, held.allocatable, held.requested, out
-            )
-        scores[rows] = _HALF + (_HALF + scores[rows] - before[rows]) // 2
+    _by_change = True

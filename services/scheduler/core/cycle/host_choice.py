@@ -30,13 +30,9 @@ from services.framework.snapshot.snapshot import Snapshot
 
 
 class ChosenNode(NamedTuple):
-    """The chosen row.
-
-    `feasible` rows fitted, and `tied` of them had the best `total`.
-    """
+    """The chosen row, one of the `tied` rows that had the best `total`."""
 
     row: int
-    feasible: int
     total: int
     tied: int
 
@@ -174,7 +170,7 @@ class RoundRobinChoice(HostChoice):
         best = [row for row, total in zip(rows, row_totals, strict=True) if total == highest]
         row = best[self.last_node_index % len(best)]
         self.last_node_index += 1
-        return ChosenNode(row, len(rows), highest, len(best))
+        return ChosenNode(row, highest, len(best))
 
     def mark(self) -> int:
         """Return the current index."""
