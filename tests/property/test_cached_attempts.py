@@ -88,6 +88,8 @@ def pod_of(rng: Random, name: str) -> PodBuilder:
         pod = pod.label("app", rng.choice("ab"))
     if rng.random() < 0.2:
         pod = pod.toleration("k", operator="Exists")
+    if rng.random() < 0.2:
+        pod = pod.preferred(rng.randint(1, 9)).node_affinity_in(LABEL_ZONE, rng.choice("xy"))
     if rng.random() < 0.1:
         pod = pod.host_port(80)
     if rng.random() < 0.1:
@@ -140,6 +142,9 @@ class Play:
         )
         if rng.random() < 0.2:
             node = node.taint("k", "v")
+        for key in ("soft", "softer"):
+            if rng.random() < 0.2:
+                node = node.taint(key, "v", "PreferNoSchedule")
         self.tell("put_node", self.cordoned(node.obj()))
 
     def cordoned(self, node: Node) -> Node:

@@ -142,14 +142,17 @@ def test_the_chosen_row_equals_the_twins(
     rows = [row for row in range(NODES) if refused[row] == 0]
     full_marks = sum(100 * weight for _, weight, reverse in raw if reverse)
     refuser = np.array(refused, dtype=np.int8)
-    totals = kernels.normalize(
-        ROWS,
-        refuser,
-        np.array([scores for scores, _, _ in raw], dtype=np.int64).reshape(-1, NODES),
-        np.array([weight for _, weight, _ in raw], dtype=np.int64),
-        np.array([reverse for _, _, reverse in raw], dtype=np.int64),
-        np.array(plain, dtype=np.int64) + full_marks,
-    )
+    totals = np.array(plain, dtype=np.int64) + full_marks
+    table = np.array([scores for scores, _, _ in raw], dtype=np.int64).reshape(-1, NODES)
+    signs = np.array([-weight if less else weight for _, weight, less in raw], dtype=np.int64)
+    highest = np.zeros(len(raw), dtype=np.int64)
+    for others in (np.roll(refuser, 1), refuser):
+        kernels.normalize(NODES, others, table, signs, highest, totals)
+    no_score = (np.zeros(NODES, dtype=np.int64),)
+    again, one = np.zeros(NODES, dtype=np.int64), np.zeros(1, dtype=np.int64)
+    before = np.array(plain, dtype=np.int64) + full_marks
+    kernels.weigh(ROWS, no_score, one, table, signs, highest, before, again)
+    assert again.tolist() == totals.tolist()
     chosen, total, ties = kernels.choose(
         NODES, refuser, totals, np.array(hashes, dtype=np.uint64), np.uint64(attempt)
     )
@@ -206,7 +209,8 @@ def test_rows_named_twice_are_merged_once(
     kernels.refuse(named, given_codes, 3, earlier, said_earlier, refuser, said)
     columns = tuple(np.array(column, dtype=np.int64) for column in scores)
     weights = np.arange(2, 2 + len(scores), dtype=np.int64)
-    kernels.weigh(named, columns, weights, earlier.astype(np.int64), totals)
+    nothing, none = np.zeros((0, NODES), dtype=np.int64), np.zeros(0, dtype=np.int64)
+    kernels.weigh(named, columns, weights, nothing, none, none, earlier.astype(np.int64), totals)
     for row in range(NODES):
         if row not in rows:
             assert (refuser[row], said[row], totals[row]) == (9, 9, 9)

@@ -237,6 +237,8 @@ def refuse(
         if answers[row] != 0 and (winner == 0 or winner > number):
             winner = number
             code = answers[row]
+        if winner == 0 and refuser[row] == 0:
+            continue
         changed |= refuser[row] != winner or codes[row] != code
         refuser[row] = winner
         codes[row] = code
@@ -279,18 +281,35 @@ def count_codes(codes: Int64s, counted: Int64s) -> int:
     return length
 
 
-@compiled
-def weigh(
-    rows: Int64s, scores: tuple[Int64s, ...], weights: Int64s, before: Int64s, totals: Int64s
-) -> None:
-    """Write each row's total: the one `before` and the weighted scores.
+@inlined
+def _share(raw: int, highest: int) -> int:
+    """Return a raw score on the scale to 100 where `highest` is 100; 0 where that is 0."""
+    share: int = NODE_SCORE_MAX * raw // highest if highest > 0 else 0
+    return share
 
-    A row may be named twice. Each number of scores is compiled again; warming up calls 1 and 2.
+
+@compiled
+def weigh(  # noqa: PLR0917 - compiled code takes its arguments by position
+    rows: Int64s,
+    scores: tuple[Int64s, ...],
+    weights: Int64s,
+    raw: Int64s,
+    raw_weights: Int64s,
+    highest: Int64s,
+    before: Int64s,
+    totals: Int64s,
+) -> None:
+    """Write each row's total: the one `before`, the weighted scores and the normalised raw ones.
+
+    raw: int64[plugins, nodes], normalised by the `highest` of each plugin, int64[plugins]. A row
+    may be named twice. Each number of scores is compiled again; warming up calls 1 and 2.
     """
     for row in rows:
         total = before[row]
         for i in range(len(scores)):
             total += scores[i][row] * weights[i]
+        for i in range(len(highest)):
+            total += raw_weights[i] * _share(raw[i, row], highest[i])
         totals[row] = total
 
 
@@ -355,27 +374,6 @@ def add_up(totals: Int64s, row: int, amounts: Iterable[Int64s]) -> None:
     totals[row] = [min(total, SUM_MAX) for total in sums]
 
 
-@compiled
-def normalize(
-    rows: Int64s, refuser: Int8s, raw: Int64s, weights: Int64s, reverse: Int64s, totals: Int64s
-) -> Int64s:
-    """Return totals with the raw scores added, normalised over the feasible rows.
-
-    raw: int64[plugins, nodes]; `reverse` is 1 where less is better: there the totals hold the
-    full marks already, and the score is taken off.
-    """
-    sums = totals.copy()
-    for i in range(raw.shape[0]):
-        highest = 0
-        for row in rows:
-            if refuser[row] == 0 and raw[i, row] > highest:
-                highest = raw[i, row]
-        for row in rows:
-            score = NODE_SCORE_MAX * raw[i, row] // highest if highest > 0 else 0
-            sums[row] += -weights[i] * score if reverse[i] == 1 else weights[i] * score
-    return sums
-
-
 _LOWEST = -(1 << 62)
 _LAST = np.uint64(0xFFFFFFFFFFFFFFFF)
 _BLOCK = 256
@@ -389,6 +387,28 @@ def _highest(refuser: Int8s, totals: Int64s) -> int:
         total = totals[row]
         highest = max(highest, total if refuser[row] == 0 else _LOWEST)
     return highest
+
+
+@compiled
+def normalize(
+    used: int, refuser: Int8s, raw: Int64s, weights: Int64s, highest: Int64s, totals: Int64s
+) -> None:
+    """Normalise totals by the highest raw scores of the rows that fit, and write these.
+
+    The totals have the raw scores as normalised by the previous `highest`, int64[plugins], 0 where
+    a plugin's were not added yet. Where its highest is the same, no total is touched. raw:
+    int64[plugins, nodes]; a weight is negative where less is better, and the totals hold the full
+    marks then.
+    """
+    for i in range(len(highest)):
+        before = highest[i]
+        now = max(_highest(refuser[:used], raw[i][:used]), 0)
+        if now != before:
+            highest[i] = now
+            for row in range(used):
+                score = raw[i, row]
+                for share, sign in ((before, -1), (now, 1)):
+                    totals[row] += sign * weights[i] * _share(score, share)
 
 
 @inlined

@@ -135,7 +135,7 @@ class NodeTotals:
         self, scores: Sequence[tuple[int, ScoreColumn]], base: int, snapshot: Snapshot
     ) -> None:
         self._columns = [column for _, column in scores]
-        self._scores = ScoreMerge(scores)
+        self._scores = ScoreMerge(scores, Scaled((), snapshot), np.zeros(0, dtype=np.int64))
         self._base = base
         self._snapshot = snapshot
         self._stale = StaleRows(snapshot.node_log, self._columns, snapshot)
@@ -158,6 +158,7 @@ class NodeTotals:
 class Scaled:
     """The raw scores that are normalized by their highest; shared by the classes of equal ones.
 
+    raw: int64[plugins, nodes]. weights: int64[plugins], negative for scores in reverse.
     full_marks: what the scores in reverse count for before anything is taken off. varies: whether
     any raw score is not 0.
     """
@@ -165,24 +166,28 @@ class Scaled:
     __slots__ = (
         "__weakref__",
         "_columns",
-        "_raw",
-        "_reverse",
         "_snapshot",
         "_stale",
-        "_weights",
+        "all_stale",
         "full_marks",
+        "raw",
         "varies",
+        "weights",
     )
 
     def __init__(self, scores: Sequence[tuple[int, ScoreColumn]], snapshot: Snapshot) -> None:
         self._snapshot = snapshot
         self._columns = [column for _, column in scores]
-        self._weights = np.array([weight for weight, _ in scores], dtype=np.int64)
-        reverse = [column.plugin.normalization is Normalization.REVERSE for _, column in scores]
-        self._reverse = np.array(reverse, dtype=np.int64)
+        signed = [
+            -weight if column.plugin.normalization is Normalization.REVERSE else weight
+            for weight, column in scores
+        ]
+        self.weights = np.array(signed, dtype=np.int64)
         log = snapshot.pod_log if by_scope(scores)[1] else snapshot.node_log
         self._stale = StaleRows(log, self._columns, snapshot)
-        self.full_marks = kernels.NODE_SCORE_MAX * int(self._weights @ self._reverse)
+        self.full_marks = -kernels.NODE_SCORE_MAX * int(self.weights[self.weights < 0].sum())
+        self.raw: Int64s = np.zeros((len(scores), 0), dtype=np.int64)
+        self.all_stale = 0
         self.varies = False
 
     def sync(self) -> None:
@@ -191,18 +196,15 @@ class Scaled:
             return
         rows = self._stale.read()
         if rows is None:
+            self.all_stale += 1
             shape = (len(self._columns), self._snapshot.columns.capacity)
-            self._raw: Int64s = np.zeros(shape, dtype=np.int64)
+            self.raw = np.zeros(shape, dtype=np.int64)
             rows = self._snapshot.columns.rows
         for index, column in enumerate(self._columns):
-            self._raw[index, rows] = column.values[rows]
-        self.varies = bool(self._raw.any())
+            self.raw[index, rows] = column.values[rows]
+        self.varies = bool(self.raw.any())
         if not any(column.failure for column in self._columns):
             self._stale.done()
-
-    def normalized(self, rows: Int64s, refuser: Int8s, totals: Int64s) -> Int64s:
-        """Return `totals` with these scores, normalized over the rows that `refuser` spares."""
-        return kernels.normalize(rows, refuser, self._raw, self._weights, self._reverse, totals)
 
 
 def by_scope(
@@ -243,21 +245,30 @@ class FilterMerge:
 
 
 class ScoreMerge:
-    """Scores that follow from the same scope, added up in a column of totals."""
+    """Scores that follow from the same scope, added up in a column of totals.
 
-    __slots__ = ("_columns", "_weights")
+    Raw scores are normalised by the `highest` of each of their plugins, int64[plugins], which their
+    owner keeps up to date.
+    """
 
-    def __init__(self, scores: Sequence[tuple[int, ScoreColumn]]) -> None:
+    __slots__ = ("_columns", "_highest", "_scaled", "_weights")
+
+    def __init__(
+        self, scores: Sequence[tuple[int, ScoreColumn]], scaled: Scaled, highest: Int64s
+    ) -> None:
         self._columns = [column for _, column in scores]
-        self._weights = np.array([weight for weight, _ in scores], dtype=np.int64)
+        # Without scores, what was there before is one of weight 0: the kernel needs one.
+        self._weights = np.array([weight for weight, _ in scores] or [0], dtype=np.int64)
+        self._scaled = scaled
+        self._highest = highest
 
     def merge(self, rows: Int64s, before: Int64s, totals: Int64s) -> None:
         """Write the totals of `rows`: the totals `before`, plus the weighted scores."""
-        if not self._columns:
-            totals[rows] = before[rows]
-            return
-        scores = tuple(column.at(rows) for column in self._columns)
-        kernels.weigh(rows, scores, self._weights, before, totals)
+        scores = tuple(column.at(rows) for column in self._columns) or (before,)
+        scaled = self._scaled
+        kernels.weigh(
+            rows, scores, self._weights, scaled.raw, scaled.weights, self._highest, before, totals
+        )
 
 
 class _Source(Protocol):

@@ -347,8 +347,10 @@ class FilterVerdicts:
 class Totals:
     """The weighted scores of one class, added up by row and normalized over the rows that fit.
 
-    A score in reverse counts as its full 100 in `_totals`, less what it is taken down by: so the
-    sums of a row stand while other rows change, and normalizing is one pass of a kernel.
+    The totals are normalized by `_highest`, the highest raw score of each plugin. A stale row is
+    normalized by it when it is added up; the others change only when a highest raw score differs
+    among the rows that fit, by the difference. A score in reverse counts as its full 100, less what
+    it is taken down by.
 
     `skipped` are the plugins that returned Skip in PreScore. `base` is every node's score where no
     plugin scores.
@@ -377,9 +379,11 @@ class Totals:
         self._by_node = merged.node_totals(
             by_node, self._scaled.full_marks if base is None else base
         )
-        self._scored_by_pods = ScoreMerge(by_pods)
+        self._highest: Int64s = np.zeros(len(scaled), dtype=np.int64)
+        self._scored_by_pods = ScoreMerge(by_pods, self._scaled, self._highest)
         kept = kept_columns([column for _, column in by_pods])
-        self._stale = StaleRows(snapshot.pod_log, [self._by_node, *kept], snapshot)
+        merged_before = (self._by_node, self._scaled)
+        self._stale = StaleRows(snapshot.pod_log, [*merged_before, *kept], snapshot)
         self._totals: Int64s = np.zeros(0, dtype=np.int64)
 
     def synced_failure(self) -> str:
@@ -397,10 +401,12 @@ class Totals:
     def normalized_totals(self, refuser: Int8s) -> Int64s:
         """Return the totals, int64[nodes], normalized over the rows that `refuser` spares."""
         self._sync()
-        totals = self._totals
-        if self._scaled.varies:
-            totals = self._scaled.normalized(self._snapshot.columns.rows, refuser, totals)
-        return self._with_plugins_own(refuser, totals) if self._by_plugins else totals
+        scaled, used = self._scaled, len(self._snapshot.columns.rows)
+        if scaled.varies:
+            kernels.normalize(
+                used, refuser, scaled.raw, scaled.weights, self._highest, self._totals
+            )
+        return self._with_plugins_own(refuser) if self._by_plugins else self._totals
 
     def by_plugin(self, rows: Int64s) -> Iterator[tuple[str, int, Normalized]]:
         """Yield each plugin's name, weight and scores of `rows`, which are all that fit, ascending.
@@ -414,17 +420,17 @@ class Totals:
             if kind is Normalization.OWN:
                 scores = column.plugin.normalize(column.data, self._snapshot, rows, raw)
             elif kind is not Normalization.NONE:
-                is_reverse = np.array([kind is Normalization.REVERSE], dtype=np.int64)
-                full_marks = np.repeat(kernels.NODE_SCORE_MAX * is_reverse, number)
-                fits, one = np.zeros(number, dtype=np.int8), np.ones(1, dtype=np.int64)
-                places = np.arange(number, dtype=np.int64)
-                scaled = kernels.normalize(places, fits, raw[None, :], one, is_reverse, full_marks)
+                is_reverse = kind is Normalization.REVERSE
+                scaled = np.full(number, kernels.NODE_SCORE_MAX * is_reverse, dtype=np.int64)
+                fits, highest = np.zeros(number, dtype=np.int8), np.zeros(1, dtype=np.int64)
+                one = np.array([-1 if is_reverse else 1], dtype=np.int64)
+                kernels.normalize(number, fits, raw[None, :], one, highest, scaled)
                 scores = Normalized(raw, scaled)
             yield column.plugin.name, weight, scores
 
-    def _with_plugins_own(self, refuser: Int8s, totals: Int64s) -> Int64s:
+    def _with_plugins_own(self, refuser: Int8s) -> Int64s:
         rows = np.flatnonzero(refuser[: len(self._snapshot.columns.rows)] == 0)
-        summed = totals.copy()
+        summed = self._totals.copy()
         for weight, column in self._by_plugins:
             column.sync()
             scores = column.plugin.normalize(
@@ -442,7 +448,6 @@ class Totals:
             self._totals = np.zeros(self._snapshot.columns.capacity, dtype=np.int64)
             rows = self._snapshot.columns.rows
         self._scored_by_pods.merge(rows, self._by_node.totals, self._totals)
-        self._scaled.sync()
         self._stale.done()
 
 
