@@ -39,19 +39,21 @@ class ImageLocality(ScorePlugin[Images]):
         return _images(pod)
 
     def score(self, data: Images, snapshot: Snapshot, rows: Int64s, scores: Int64s) -> None:
+        states = [state for image in data if (state := snapshot.images.state(image)) is not None]
+        if not states:
+            scores[rows] = 0
+            return
         most = max(_MOST_BYTES_PER_CONTAINER * len(data), _LEAST_BYTES)
         held = np.zeros(snapshot.columns.capacity, dtype=np.int64)
-        for image in data:
-            state = snapshot.images.state(image)
-            if state is not None:
-                spread = float(len(state.rows)) / float(snapshot.node_count)
-                held[list(state.rows)] += min(int(float(state.size_bytes) * spread), most)
+        for state in states:
+            spread = float(len(state.rows)) / float(snapshot.node_count)
+            held[list(state.rows)] += min(int(float(state.size_bytes) * spread), most)
         above = np.clip(held[rows], _LEAST_BYTES, most) - _LEAST_BYTES
         span = _MOST_BYTES_PER_CONTAINER * len(data) - _LEAST_BYTES
         scores[rows] = NODE_SCORE_MAX * above // span
 
     def score_epoch(self, snapshot: Snapshot) -> int:
-        """Return the epoch of the images, which increases when a node is added or removed."""
+        """Return the epoch of the images, which follow from the number of nodes, too."""
         return snapshot.images.epoch
 
 

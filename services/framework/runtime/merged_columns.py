@@ -100,17 +100,16 @@ class NodeRefusers:
             self.refuser: Int8s = np.full(capacity, NO_NODE, dtype=np.int8)
             self.codes: Int64s = np.zeros(capacity, dtype=np.int64)
             rows = self._snapshot.columns.rows
-        self.refuser[rows], self.codes[rows] = self._before_filters()[rows], 0
+        self.refuser[rows], self.codes[rows] = self._before_filters(rows), 0
         self._refusers.merge(rows, (self.refuser, self.codes), self.refuser, self.codes)
         self._stale.done()
 
-    def _before_filters(self) -> Int8s:
-        alive = self._snapshot.columns.alive
-        if self._names is None:
-            return np.where(alive, np.int8(0), np.int8(NO_NODE))
-        refuser = np.where(alive, np.int8(EXCLUDED), np.int8(NO_NODE))
-        named = (self._snapshot.row(name) for name in self._names)
-        refuser[[row for row in named if row is not None]] = 0
+    def _before_filters(self, rows: Int64s) -> Int8s:
+        names, alive = self._names, self._snapshot.columns.alive[rows]
+        refuser = np.where(alive, np.int8(0 if names is None else EXCLUDED), np.int8(NO_NODE))
+        if names is not None:
+            named = [self._snapshot.row(name) for name in names]
+            refuser[np.isin(rows, [row for row in named if row is not None])] = 0
         return refuser
 
 
@@ -123,6 +122,7 @@ class NodeTotals:
     __slots__ = (
         "__weakref__",
         "_base",
+        "_before",
         "_columns",
         "_scores",
         "_snapshot",
@@ -148,9 +148,11 @@ class NodeTotals:
         rows = self._stale.read()
         if rows is None:
             self.all_stale += 1
-            self.totals: Int64s = np.zeros(self._snapshot.columns.capacity, dtype=np.int64)
+            capacity = self._snapshot.columns.capacity
+            self._before: Int64s = np.full(capacity, self._base, dtype=np.int64)
+            self.totals: Int64s = np.zeros(capacity, dtype=np.int64)
             rows = self._snapshot.columns.rows
-        self._scores.merge(rows, np.full_like(self.totals, self._base), self.totals)
+        self._scores.merge(rows, self._before, self.totals)
         if not any(column.failure for column in self._columns):
             self._stale.done()
 
@@ -160,7 +162,7 @@ class Scaled:
 
     raw: int64[plugins, nodes]. weights: int64[plugins], negative for scores in reverse.
     full_marks: what the scores in reverse count for before anything is taken off. varies: whether
-    any raw score is not 0.
+    any raw score is or was not 0.
     """
 
     __slots__ = (
@@ -199,10 +201,12 @@ class Scaled:
             self.all_stale += 1
             shape = (len(self._columns), self._snapshot.columns.capacity)
             self.raw = np.zeros(shape, dtype=np.int64)
+            self.varies = False
             rows = self._snapshot.columns.rows
         for index, column in enumerate(self._columns):
-            self.raw[index, rows] = column.values[rows]
-        self.varies = bool(self.raw.any())
+            scores = column.values[rows]
+            self.raw[index, rows] = scores
+            self.varies |= bool(scores.any())
         if not any(column.failure for column in self._columns):
             self._stale.done()
 

@@ -95,7 +95,9 @@ class ImageState:
 
 
 class Images:
-    """Image states by name; `epoch` grows with every change.
+    """Image states by name; `epoch` grows with every change, and with the number of nodes.
+
+    It stays where no node holds any image.
 
     Where nodes report different sizes under one name, the largest counts. Upstream's cache keeps
     the size that came first, so that its scores follow from history; ours follow from the nodes
@@ -118,15 +120,15 @@ class Images:
 
     def hold(self, row: int, images: Iterable[ContainerImage]) -> None:
         """Record that a node holds `images`."""
-        self.epoch += 1
         for image in images:
             for name in image.names:
                 rows = self._by_name.setdefault(name, ImageState()).rows
                 rows[row] = max(rows.get(row, 0), image.size_bytes)
+        self.epoch += bool(self._by_name)
 
     def release(self, row: int, images: Iterable[ContainerImage]) -> None:
         """Record that a node no longer holds `images`."""
-        self.epoch += 1
+        self.epoch += bool(self._by_name)
         for image in images:
             for name in image.names:
                 self._drop(name, row)

@@ -175,12 +175,12 @@ class Snapshot:
         if old is not None and _same_to_plugins(old, node):
             self._nodes[row] = node
             return
-        if old is not None:
-            self.images.release(row, old.images)
-        else:
+        if old is None:
             self.node_count += 1
+        if old is None or old.images != node.images:
+            self.images.release(row, () if old is None else old.images)
+            self.images.hold(row, node.images)
         self._nodes[row] = node
-        self.images.hold(row, node.images)
         self._tree.put(node.name, node.zone_key)
         self._fill(row, node)
         self._note_node(row)
