@@ -138,8 +138,9 @@ bench: $(STAMP) ## replay workloads and print rates, CPU, memory (QUICK=1, MILLI
 bench-compare: $(STAMP) ## this folder beside another commit (BASE=COMMIT, and as for bench)
 	$(BIN)/python -m benchmarks.compare $(BASE) $(BENCH)
 
-bench-scheduler: $(STAMP) ## what decisions cost, plain and with constraints, at 1,000 and 5,000 nodes
+bench-scheduler: $(STAMP) ## what decisions cost, plain and with constraints, and how that grows with nodes and shapes
 	$(BIN)/python -m benchmarks.scheduler_core
+	$(BIN)/python -m benchmarks.scheduler_growth
 	$(BIN)/python -m benchmarks.scheduler_constraints 1000
 	$(BIN)/python -m benchmarks.scheduler_constraints 5000
 

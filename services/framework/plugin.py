@@ -56,8 +56,9 @@ class Scope(Enum):
 class Normalization(Enum):
     """The way in which raw scores are scaled to 0 to 100 over the feasible nodes.
 
-    NONE: they are on that scale. HIGHEST: the highest becomes 100. REVERSE: it becomes 0. One
-    compiled kernel scales and adds all scores of these kinds. OWN: the plugin's `normalize` does.
+    NONE: they are on that scale. HIGHEST: the highest becomes 100. REVERSE: it becomes 0.
+    Scores of these kinds are scaled as they are added up, and again where the highest has changed.
+    OWN: the plugin's `normalize` does it.
     """
 
     NONE = 0

@@ -16,7 +16,8 @@ with the pod's key. **A row** is a node. By row is kept, each from the one befor
   Scope.NODE, and the scores that are normalized; shared by the classes that have these columns,
   which are most;
 - `FilterVerdicts`: which plugin refuses the class on a row and with which code, and the row's
-  total score (`Totals`), merged from all of these: 17 bytes a row;
+  total score (`Totals`), merged from all of these: 17 bytes a row. The totals are normalized; as
+  long as the highest raw score of a plugin is the same, a row's total stands, whichever rows fit;
 - `ClassVerdicts`: the rows on which nominated pods make a difference: they count beside the pods
   that are there, so that the pod must fit with them and without them;
 - `CachedDryRuns`: whether deleting pods would help on a row; and the latest refusals with their
@@ -41,7 +42,10 @@ has read, and reads what changed since. Which log that is, and what makes all ro
 `all_stale` is counted up, and whatever follows reads every row.
 
 **The cost** of an attempt is the rows that changed since the last attempt of its class, and the
-rows to which its own pod is nominated; the next attempt evaluates those again, too. With an
+rows to which its own pod is nominated; the next attempt evaluates those again, too. All rows are
+read for the highest total alone, and for the highest raw scores, by vector instructions: 0.1 ns
+each, and 0.3 more to hash those that tie (`kernels.choose`). So no tree of totals is kept, which
+would take more time for its changed rows than it saves, and memory of each class. With an
 out-of-tree plugin, or a filter that may fail, results of attempts are not kept: each attempt
 evaluates all rows that have nominated pods, and a preemption tries all its rows again. The plugins'
 columns stay. So that a cluster of 50,000 nodes may have 500 kinds of pods, what a class keeps of a
