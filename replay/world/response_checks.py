@@ -265,10 +265,12 @@ def _attempt(outcome: scheduler_pb2.Outcome, at_ns: int) -> None:
 def _requeue(requeue: session_pb2.Requeue, at_ns: int) -> None:
     if not requeue.event:
         raise _InvalidFieldError("event", PROBLEM)
-    active_ns = requeue.active_time_ns if requeue.HasField("active_time_ns") else at_ns
-    if not 0 <= requeue.time_ns <= active_ns <= at_ns:
-        problem = f"{requeue.time_ns} is not from 0 to active_time_ns and the round's {at_ns}"
-        raise _InvalidFieldError("time_ns", problem)
+    moved_ns, active_ns = requeue.time_ns, requeue.active_time_ns
+    if not 0 <= moved_ns <= at_ns:
+        raise _InvalidFieldError("time_ns", f"{moved_ns} is not from 0 to the round's {at_ns}")
+    if requeue.HasField("active_time_ns") and not moved_ns <= active_ns <= at_ns:
+        problem = f"{active_ns} is not from time_ns, {moved_ns}, to the round's {at_ns}"
+        raise _InvalidFieldError("active_time_ns", problem)
 
 
 def _bind(bind: scheduler_pb2.Bind) -> None:

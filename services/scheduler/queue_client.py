@@ -235,7 +235,10 @@ class QueueClientSession:
         request.stamp.traceparent = self.traceparent
         operations = len(request.operations)
         applied_min = min(max(0, applied_min), operations)
-        self._unread.append(_Sent(self._sequence, operations, request.heads, applied_min))
+        attempts_ns = request.attempts_time_ns
+        self._unread.append(
+            _Sent(self._sequence, operations, request.heads, applied_min, attempts_ns)
+        )
         await self.stream.write(request)
 
     async def _read(self) -> queue_service_pb2.ApplyResponse:
@@ -301,12 +304,16 @@ class QueueClientSession:
 
 
 class _Sent(NamedTuple):
-    """A request that is not answered yet, of which `applied_min` operations must be applied."""
+    """A request that is not answered yet, of which `applied_min` operations must be applied.
+
+    `attempts_ns` is when its heads will be tried.
+    """
 
     sequence: int
     operations: int
     heads: int
     applied_min: int
+    attempts_ns: int
 
 
 def _wrong(answer: queue_service_pb2.ApplyResponse, sent: _Sent) -> str:
@@ -320,6 +327,12 @@ def _wrong(answer: queue_service_pb2.ApplyResponse, sent: _Sent) -> str:
     for index, head in enumerate(answer.heads):
         if wrong := _wrong_head(head):
             return f"heads[{index}].{wrong}"
+    after = answer.after_attempts
+    for name in ("next_wakeup_time_ns", "refused_wakeup_time_ns"):
+        wakeup_ns = getattr(after, name)
+        if after.HasField(name) and wakeup_ns < sent.attempts_ns:
+            at_ns = sent.attempts_ns
+            return f"after_attempts.{name}: {wakeup_ns} is before the attempts at {at_ns}"
     before = -1
     for index, result in enumerate(answer.results):
         path = f"results[{index}]"

@@ -62,9 +62,9 @@ def make_valid(outcome: scheduler_pb2.Outcome) -> None:
     ("field", "requeues", "numbers"),
     [
         ("refusals.requeues[0].time_ns", [{"event": "NodeAdd", "time_ns": 2}], [1]),
-        ("refusals.requeues[0].time_ns", [{"event": "NodeAdd", "active_time_ns": 2}], [1]),
+        ("refusals.requeues[0].active_time_ns", [{"event": "NodeAdd", "active_time_ns": 2}], [1]),
         (
-            "refusals.requeues[0].time_ns",
+            "refusals.requeues[0].active_time_ns",
             [{"event": "NodeAdd", "time_ns": 1, "active_time_ns": 0}],
             [1],
         ),
