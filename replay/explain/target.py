@@ -100,7 +100,7 @@ class ExplainTarget:
     attempts that the log has before this entry at the same moment. until_ns: the moment at which
     the pod's place in the queue is looked up; None: right after the attempt. eviction, rejection:
     the entries of a kubelet's eviction or rejection of the pod up to the moment of the query; None
-    if there is none. cost_ns: the time from the decision to its entry, 0 if they are of one moment;
+    without one. cost_ns: the time from the decision to its entry, 0 if both have the same time;
     otherwise `ahead` is 0.
     """
 
