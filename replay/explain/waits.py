@@ -180,6 +180,10 @@ class PodWait:
         """Return the time by cause, ns, the longest first; it adds up to the wait."""
         return _ranked(_totals(self.parts))
 
+    def moves(self) -> tuple[Moves, ...]:
+        """Return the events that moved the pod while it waited, the last one last."""
+        return _counted(moves for part in self.parts for moves in part.moves)
+
 
 @dataclass(slots=True, kw_only=True)
 class WorkloadWait:
@@ -224,10 +228,6 @@ class PodWaits:
     def totals(self) -> list[tuple[str, int]]:
         """Return the time by cause, ns, the longest first; it adds up to `length_ns`."""
         return _ranked(_totals(part for pod in self.pods for part in pod.parts))
-
-    def moves(self) -> tuple[Moves, ...]:
-        """Return the events that moved a pod while it waited, the last one last."""
-        return _counted(moves for pod in self.pods for part in pod.parts for moves in part.moves)
 
     def to_mapping(self) -> dict[str, Any]:
         """Return everything as JSON has it."""

@@ -20,7 +20,7 @@ def print_waits(waits: PodWaits, console: Console, top: int) -> None:
     """Print some pods' waits, at most `top` parts or pods, and the total time by cause."""
     if len(waits.pods) == 1:
         _print_pod(waits.pods[0], waits.start_ns, console, top)
-        _print_moves(waits, console)
+        _print_moves(waits.pods[0], waits.start_ns, console)
         _print_near(waits, console)
         _print_changes(waits, console)
     else:
@@ -59,16 +59,16 @@ def _print_pod(pod: PodWait, start_ns: int, console: Console, top: int) -> None:
     )
 
 
-def _print_moves(waits: PodWaits, console: Console) -> None:
+def _print_moves(pod: PodWait, start_ns: int, console: Console) -> None:
     print_rows(
         console,
         ("MOVED BY", *right_aligned("TIMES", "FIRST", "LAST")),
-        waits.moves(),
+        pod.moves(),
         lambda moves: (
             escape(moves.event),
             f"{moves.times:,}",
-            simulated(moves.first_ns - waits.start_ns),
-            simulated(moves.last_ns - waits.start_ns),
+            simulated(moves.first_ns - start_ns),
+            simulated(moves.last_ns - start_ns),
         ),
     )
 

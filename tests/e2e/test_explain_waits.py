@@ -258,7 +258,9 @@ def test_the_events_that_moved_a_pod_and_its_backoff_are_told_apart(
     finished = run(services, records, tmp_path / "run", rules=rules)
     waits = waits_of(finished.run, "waiting")
     assert [(cause, length_ns / S) for cause, length_ns in waits.totals()] == causes
-    assert [(moved.event, moved.times, moved.last_ns / S) for moved in waits.moves()] == moves
+    assert [
+        (moved.event, moved.times, moved.last_ns / S) for moved in waits.pods[0].moves()
+    ] == moves
     shown = reprieve(tmp_path, "explain", "waiting", "run", "--wait").stdout
     for event, _, last_s in moves:
         assert event in shown
