@@ -17,6 +17,7 @@ from tests.e2e.commands import reprieve
 _STATE = (int, str, tuple, list, dict, set, frozenset, deque)
 """The types of state that a part may keep in itself; other objects are parts or connections."""
 _FOLLOWS = {
+    "cluster.changed_by_node": "for the sums of kubelets, which are made again",
     "lifecycle.kubelet_admission._claims": "a cache of what follows from a spec",
     "lifecycle.kubelet_admission._nodes": "sums over the pods whose statuses show their admission",
     "source._coming": "the trace is read again from its beginning",

@@ -83,8 +83,10 @@ class Cluster:
     created, and adopted ones.
     `scales` holds the replicas of controllers other than ReplicaSets, by UID.
     `active_by_node` holds the pods of `pods_by_node` that have not ended, `ended` all pods that
-    have ended and still exist. `enlisted` counts how often a pod became pending, `tried` the
-    pending pods that were tried at the current `snapshot_version`.
+    have ended and still exist. `changed_by_node` collects the UIDs of a node's changed pods for its
+    kubelet, which empties it, from the kubelet's first look on.
+    `enlisted` counts how often a pod became pending, `tried` the pending pods that were tried at
+    the current `snapshot_version`.
     `binding_ends_nomination`: a binding clears status.nominatedNodeName, as an API server's does
     since v1.35; before, the kubelet's first status does.
     """
@@ -140,6 +142,7 @@ class Cluster:
         self.events = []
         self.watch: Callable[[scheduler_pb2.Event, PodRecord | None, bool], None] = _ignore
         self.write_status: StatusWriter = write_status
+        self.changed_by_node: dict[str, dict[str, None]] = {}
         self._changed = None
         self.snapshot_version = 0
         self.tried = 0
@@ -522,6 +525,9 @@ class Cluster:
 
     def _pod_changed(self, pod: PodRecord) -> None:
         self.changed.pods[pod.uid] = pod.message
+        on_node = self.changed_by_node.get(pod.node_name)
+        if on_node is not None:
+            on_node[pod.uid] = None
         if pod.owner_uid:
             self.changed.owners[pod.owner_uid] = None
             if pod.uid in self.pods:

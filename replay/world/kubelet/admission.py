@@ -159,7 +159,7 @@ class KubeletAdmission:
     """The admission checks of all kubelets; its state can be derived from the cluster.
 
     Sums by node are brought up to date when a pod is checked, which costs one look at each of the
-    node's pods. `specs` makes one value of equal specs.
+    node's pods that changed since the last check. `specs` makes one value of equal specs.
     """
 
     def __init__(self, cluster: Cluster, specs: PodSpecInterner) -> None:
@@ -194,8 +194,9 @@ class KubeletAdmission:
 
         `unfit` is why it does not fit, for want of resources alone.
         """
-        seen = self._nodes[pod.node_name]
-        others = [(self._cluster.pods[uid], held.claim) for uid, held in seen.admitted.items()]
+        admitted = self._nodes[pod.node_name].admitted
+        active = self._cluster.active_by_node[pod.node_name]
+        others = [(active[uid], admitted[uid].claim) for uid in active if uid in admitted]
         candidates = [
             NodePod(
                 other.uid,
@@ -230,12 +231,12 @@ class KubeletAdmission:
         seen = self._nodes.get(pod.node_name)
         if seen is not None and pod.uid in seen.admitted:
             _take_out(seen, pod.uid)
+            self._cluster.changed_by_node[pod.node_name][pod.uid] = None
 
     def unfit_resized(self, pod: PodRecord) -> Unfit | None:
         """Return why a pod that its kubelet runs does not fit with the resources of its spec."""
         seen = self._up_to_date(self._cluster.nodes[pod.node_name])
-        if pod.uid in seen.admitted:
-            _take_out(seen, pod.uid)
+        self.forget(pod)
         spec = self._specs.spec(pod.message.spec)
         claim = self._claim_of(spec)
         shortages = tuple(_shortages(claim.amounts, seen))
@@ -253,27 +254,32 @@ class KubeletAdmission:
     def _up_to_date(self, message: node_pb2.Node) -> _Node:
         """Return a node with the sums over the pods that its kubelet has admitted by now."""
         name, version = message.metadata.name, message.metadata.resource_version
+        active = self._cluster.active_by_node.get(name, {})
         seen = self._nodes.get(name)
         if seen is None:
             node = node_from_message(message)
             seen = self._nodes[name] = _Node(message=message, version=version, node=node)
+            self._cluster.changed_by_node[name] = dict.fromkeys(active)
         elif seen.message is not message or seen.version != version:
             seen.message, seen.version = message, version
             seen.node = node_from_message(message)
-        active = self._cluster.active_by_node.get(name, {})
-        for uid, pod in active.items():
-            former = seen.admitted.get(uid)
-            if former is not None and former.message is pod.message:
-                continue
-            if former is not None:
-                _take_out(seen, uid)
-            elif not _is_known(pod):
-                continue
-            _put(seen, uid, _Admitted(pod.message, self.claim(pod)))
-        if not active.keys() >= seen.admitted.keys():
-            for uid in [uid for uid in seen.admitted if uid not in active]:
-                _take_out(seen, uid)
+        changed = self._cluster.changed_by_node[name]
+        for uid in changed:
+            self._count(seen, uid, active.get(uid))
+        changed.clear()
         return seen
+
+    def _count(self, seen: _Node, uid: str, pod: PodRecord | None) -> None:
+        """Bring a node's sums up to date for one of its pods, None if it has ended or gone."""
+        former = seen.admitted.get(uid)
+        if former is not None:
+            if pod is not None and former.message is pod.message:
+                return
+            _take_out(seen, uid)
+        elif pod is None or not _is_known(pod):
+            return
+        if pod is not None:
+            _put(seen, uid, _Admitted(pod.message, self.claim(pod)))
 
 
 def _not_enough(missing: Mapping[str, int]) -> Rejection:

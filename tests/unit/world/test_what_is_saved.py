@@ -46,6 +46,7 @@ NOT_KEPT = {
     ("ControllerManager", "_acting"): "the controllers by their actions, as they are made",
     ("Workloads", "_pod_controllers"): "the other controllers, as they are made",
     ("PodLifecycle", "_specs"): "equal specs are made again when they are needed",
+    ("Cluster", "changed_by_node"): "for the sums of kubelets, which are made again",
     ("KubeletAdmission", "_specs"): "the same",
     ("KubeletAdmission", "_claims"): "follow from the specs",
     ("KubeletAdmission", "_nodes"): "sums follow from the nodes and the pods on them",
