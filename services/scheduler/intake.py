@@ -287,7 +287,7 @@ class Intake:
                 self.keep(other)
                 return None, self._core.put_object(value)
             case RemoveObject(ref=ref):
-                return None, self._remove(ref)
+                return self._remove(ref)
             case Tick() | UnreadObject():
                 return None, ()
             case ConfirmBinding():
@@ -315,30 +315,36 @@ class Intake:
         pod, message = self._core.pods.get(uid), self.messages.get(uid)
         if pod is None or message is None:
             return None, ()
+        steps = self._core.put_pod(change.applied_to(pod))
         old: pod_pb2.Pod | None = None
-        # A queue receives the previous version of a pod that is still pending.
-        if not pod.node_name and not change.patch.node_name:
+        # A queue receives the previous version of a pod that is pending, or that moves others.
+        if not (pod.node_name or change.patch.node_name) or any(map(_has_old_pod, steps)):
             old = pod_pb2.Pod()
             old.CopyFrom(message)
         apply_patch(message, change.patch)
-        return old, self._core.put_pod(change.applied_to(pod))
+        return old, steps
 
-    def _remove(self, ref: meta_pb2.ObjectReference) -> Sequence[QueueStep]:
+    def _remove(
+        self, ref: meta_pb2.ObjectReference
+    ) -> tuple[pod_pb2.Pod | None, Sequence[QueueStep]]:
         match ref.kind:
             case "Pod":
                 uid = ref.uid or self.uids.get((ref.namespace, ref.name), "")
                 steps = self._core.remove_pod(uid)
-                self.messages.pop(uid, None)
                 if self.uids.get((ref.namespace, ref.name)) == uid:
                     del self.uids[ref.namespace, ref.name]
-                return steps
+                return self.messages.pop(uid, None), steps
             case "Node":
-                return self._core.remove_node(ref.name)
+                return None, self._core.remove_node(ref.name)
             case "PodDisruptionBudget":
-                return self._core.remove_budget(ref.namespace, ref.name)
+                return None, self._core.remove_budget(ref.namespace, ref.name)
             case _:
                 self.others.pop((ref.kind, ref.namespace, ref.name), None)
-                return self._core.remove_object(ref.kind, ref.namespace, ref.name)
+                return None, self._core.remove_object(ref.kind, ref.namespace, ref.name)
+
+
+def _has_old_pod(step: QueueStep) -> bool:
+    return isinstance(step, Move) and isinstance(step.old, Pod)
 
 
 def _check_recorded(attempt: scheduler_pb2.RecordedAttempt, field: str) -> None:

@@ -63,7 +63,6 @@ class StepEncoder:
             SetGates: self._set_gates,
             AssignedPodAdd: self._assigned_add,
             AssignedPodUpdate: self._assigned_update,
-            Move: self._move,
             CommitPop: _commit_pop,
             AddUnschedulable: _add_unschedulable,
             Done: _done,
@@ -76,10 +75,12 @@ class StepEncoder:
     def operation(
         self, step: QueueStep, at_ns: int, old: pod_pb2.Pod | None = None
     ) -> queue_pb2.Operation:
-        """Return the operation of `step` at `at_ns`."""
+        """Return the operation of `step` at `at_ns`; `old` is the changed pod before the step."""
         operation = queue_pb2.Operation(time_ns=at_ns)
-        if isinstance(step, QueueUpdate):
-            if old is not None:
+        if isinstance(step, Move):
+            self._move(step, operation, old)
+        elif isinstance(step, QueueUpdate):
+            if old is not None and old.metadata.uid == step.new.uid:
                 operation.update.old_pod.CopyFrom(old)
             operation.update.pod.CopyFrom(self._messages[step.new.uid])
             operation.update.sort_key = self._sort_key(step.new)
@@ -125,7 +126,7 @@ class StepEncoder:
     def _delete_nomination(self, step: DeleteNomination, operation: queue_pb2.Operation) -> None:
         operation.delete_nomination.CopyFrom(self.ref(step.uid))
 
-    def _move(self, step: Move, operation: queue_pb2.Operation) -> None:
+    def _move(self, step: Move, operation: queue_pb2.Operation, old: pod_pb2.Pod | None) -> None:
         event = operation.move.event
         event.label = step.label
         if step.priority_at_most is not None:
@@ -136,7 +137,8 @@ class StepEncoder:
             return
         for value, out in ((step.old, event.old_object), (step.new, event.new_object)):
             if isinstance(value, Pod):
-                out.pod.CopyFrom(self._pod(value, is_new=value is step.new))
+                received = self._messages.get(value.uid) if value is step.new else old
+                out.pod.CopyFrom(_pod(value, received))
                 event.namespace_labels.update(self._namespace_labels(value.namespace))
             elif isinstance(value, Node):
                 out.node.CopyFrom(node_to_message(value))
@@ -144,13 +146,15 @@ class StepEncoder:
             elif isinstance(value, ResourceClaim):
                 out.resource_claim.CopyFrom(observed_claim_to_message(value))
 
-    def _pod(self, pod: Pod, *, is_new: bool) -> pod_pb2.Pod:
-        """Return a pod's message: as it came, where that is the pod as it is now."""
-        message = self._messages.get(pod.uid) if is_new else None
-        return message if message is not None else pod_to_message(pod)
-
     def _activate(self, step: Activate, operation: queue_pb2.Operation) -> None:
         operation.activate.pods.append(self.ref(step.uid))
+
+
+def _pod(pod: Pod, received: pod_pb2.Pod | None) -> pod_pb2.Pod:
+    """Return a pod's message: as it was received, if that is this version of the pod."""
+    if received is None or received.metadata.uid != pod.uid:
+        return pod_to_message(pod)
+    return received if received.spec.node_name == pod.node_name else pod_to_message(pod)
 
 
 def _commit_pop(step: CommitPop, operation: queue_pb2.Operation) -> None:
