@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from reprieve.kube.v1beta1 import policy_pb2
-from services.kube.selector import LabelSelector, LabelSelectors
-from services.rpc.kube.codec import budget_from_message
+from reprieve.kube.v1beta1 import meta_pb2, policy_pb2
+from services.kube.selector import LabelSelectors
+from services.rpc.kube.fields import optional_selector
 
 
 @dataclass(slots=True)
@@ -17,18 +17,20 @@ class Budgets:
     """The disruption budgets by namespace and name, and which have too few healthy pods."""
 
     _selectors: dict[str, LabelSelectors[str]] = field(default_factory=dict)
-    _selector_of: dict[tuple[str, str], LabelSelector | None] = field(default_factory=dict)
+    _selector_of: dict[tuple[str, str], meta_pb2.LabelSelector | None] = field(default_factory=dict)
     _below: dict[tuple[str, str], None] = field(default_factory=dict)
 
     def put(self, message: policy_pb2.PodDisruptionBudget) -> bool:
         """Add or replace a budget; return whether this may change the status of a workload."""
         key = message.metadata.namespace, message.metadata.name
-        status = message.status
+        spec, status = message.spec, message.status
         is_below = bool(status.expected_pods) and status.current_healthy < status.desired_healthy
-        was_below, selector = key in self._below, budget_from_message(message).selector
+        selector = spec.selector if spec.HasField("selector") else None
+        was_below = key in self._below
         is_new = key not in self._selector_of or self._selector_of[key] != selector
         if is_new:
-            self._selectors.setdefault(key[0], LabelSelectors()).put(key[1], selector)
+            read = optional_selector(spec, "selector", "pod_disruption_budget.spec.selector")
+            self._selectors.setdefault(key[0], LabelSelectors()).put(key[1], read)
             self._selector_of[key] = selector
         if is_below:
             self._below[key] = None
