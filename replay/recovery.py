@@ -36,6 +36,8 @@ FIRST_NS, FIRST_OBJECT_NS, FEW_OBJECTS = 5_000_000, 75_000, 1000
 Later ones are expected to take what the last one took, and more as the cluster has grown beyond
 FEW_OBJECTS.
 """
+LOOK_NS = 5_000_000
+"""The wall time between two looks at the CPU time, which costs a system call, at least."""
 AGAIN_MAX = 3
 """How often a service may be lost at one instant of a run before the run ends."""
 WAIT_MIN_S, WAIT_MAX_S = 10.0, 300.0
@@ -71,6 +73,7 @@ class Checkpointer:
         self._last_ns = perf_counter_ns()
         self._took_ns = 0
         self._keeping_ns = 0
+        self._looked_ns = 0
         self._kept_last: tuple[int, int] | None = None
         self._is_possible = services.are_resumable
 
@@ -79,6 +82,16 @@ class Checkpointer:
         """Return whether another point to resume from should be saved."""
         waited_ns = perf_counter_ns() - self._last_ns
         return self._is_possible and waited_ns >= max(self._every_ns, SHARE * self._took_ns)
+
+    def is_wanted(self, at_ns: int, replay: Replay) -> bool:
+        """Return whether the state at `at_ns` should be saved, to resume from it or to keep it."""
+        if self.is_due:
+            return True
+        now_ns = perf_counter_ns()
+        if now_ns - self._looked_ns < LOOK_NS:
+            return False
+        self._looked_ns = now_ns
+        return self.is_keeping(at_ns, replay)
 
     def is_keeping(self, at_ns: int, replay: Replay) -> bool:
         """Return whether the state at `at_ns` should be kept.

@@ -360,8 +360,7 @@ class _Attempt:
             progress(now_ns, cluster, self.recorder.tally)
             self._growth.look(now_ns, self.replay.stop_ns)
             saver = self._checkpointer
-            is_wanted = saver.is_due or saver.is_keeping(now_ns, self.replay)
-            if is_wanted and not self._ahead.is_open:
+            if not self._ahead.is_open and saver.is_wanted(now_ns, self.replay):
                 saver.save(now_ns, self.replay, self.recorder)
 
         restarts_ns = [restart.at_ns for restart in self._settings.restarts]

@@ -76,6 +76,7 @@ class NodeResourcesFitWithDevices(NodeResourcesFit):
         self, args: NodeResourcesFitArgs = _FIT, *, matches: MatchDevice | None = None
     ) -> None:
         super().__init__(args)
+        self._names = tuple(resource.name for resource in args.resources)
         self._matches = matches
 
     def filter_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
@@ -126,8 +127,8 @@ class NodeResourcesFitWithDevices(NodeResourcesFit):
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         key = super().score_key(pod, snapshot)
         devices = snapshot.catalog.devices
-        names = (resource.name for resource in self._args.resources)
-        return (key, devices.class_version) if _served(names, devices, self._matches) else key
+        served = _served(self._names, devices, self._matches)
+        return (key, devices.class_version) if served else key
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> ScoredShares:
         return _with_served(super().pre_score(pod, snapshot), snapshot, self._matches)
@@ -152,14 +153,13 @@ class NodeResourcesBalanceWithDevices(NodeResourcesBalanceChange):
         matches: MatchDevice | None = None,
     ) -> None:
         super().__init__(args)
-        self._resources = args.resources
+        self._names = tuple(resource.name for resource in args.resources)
         self._matches = matches
 
     def score_key(self, pod: Pod, snapshot: Snapshot) -> Hashable | None:
         key = super().score_key(pod, snapshot)
         devices = snapshot.catalog.devices
-        names = (resource.name for resource in self._resources)
-        served = key is not None and _served(names, devices, self._matches)
+        served = key is not None and _served(self._names, devices, self._matches)
         return (key, devices.class_version) if served else key
 
     def pre_score(self, pod: Pod, snapshot: Snapshot) -> ScoredShares:
