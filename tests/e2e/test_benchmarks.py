@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import bench, compare
+from benchmarks import bench, compare, phases
 from benchmarks.rows import ROWS, chosen
 from benchmarks.workloads import scheduler_perf
 from replay.importers.records import ImportOptions
@@ -54,6 +54,16 @@ def test_over_grpc_each_process_has_its_figures(tmp_path: Path) -> None:
         processes = {process for name, process in found if name == metric}
         assert processes == {"", "replay", "scheduler", "queue", "eviction"}
     assert set(found["WallTime", ""]["data"]) == {"Median", "Min", "Max"}
+
+
+def test_each_phase_has_its_share_of_the_time(capsys: pytest.CaptureFixture[str]) -> None:
+    """The shares are of all samples; five bare costs follow."""
+    phases.main(["OneByOne", "--quick", "--repeat", "2"])
+    printed = capsys.readouterr().out.splitlines()
+    shares = [float(line.split()[-1].rstrip("%")) for line in printed if line.endswith("%")]
+    assert sum(shares) == pytest.approx(100, abs=0.1 * len(shares))
+    bare = printed[next(at for at, line in enumerate(printed) if line.startswith("BARE")) + 1 :]
+    assert len([float(line.split()[-1]) for line in bare]) == 5
 
 
 def test_a_row_is_chosen_by_its_name_or_the_beginning_of_it() -> None:
