@@ -53,8 +53,8 @@ from services.kube.requests import (
     spec_in_force,
 )
 from services.kube.taints import TaintEffect, tolerated
-from services.rpc.kube.codec import node_from_message, pod_from_message
-from services.rpc.kube.fields import container_resources
+from services.rpc.kube.codec import pod_from_message
+from services.rpc.kube.fields import container_resources, resources, strings, taints
 from services.rpc.kube.spec import PodSpecInterner
 
 MIRROR_ANNOTATION = "kubernetes.io/config.mirror"
@@ -257,12 +257,11 @@ class KubeletAdmission:
         active = self._cluster.active_by_node.get(name, {})
         seen = self._nodes.get(name)
         if seen is None:
-            node = node_from_message(message)
-            seen = self._nodes[name] = _Node(message=message, version=version, node=node)
+            seen = self._nodes[name] = _Node(message=message, version=version, node=_node(message))
             self._cluster.changed_by_node[name] = dict.fromkeys(active)
         elif seen.message is not message or seen.version != version:
             seen.message, seen.version = message, version
-            seen.node = node_from_message(message)
+            seen.node = _node(message)
         changed = self._cluster.changed_by_node[name]
         for uid in changed:
             self._count(seen, uid, active.get(uid))
@@ -280,6 +279,18 @@ class KubeletAdmission:
             return
         if pod is not None:
             _put(seen, uid, _Admitted(pod.message, self.claim(pod)))
+
+
+def _node(message: node_pb2.Node) -> Node:
+    """Return a node with the fields that decide an admission: a real one has 50 images, too."""
+    meta, status = message.metadata, message.status
+    return Node(
+        name=meta.name,
+        labels=strings(meta.labels),
+        allocatable=resources(status.allocatable, "node.status.allocatable")
+        or resources(status.capacity, "node.status.capacity"),
+        taints=taints(message.spec.taints, "node.spec.taints"),
+    )
 
 
 def _not_enough(missing: Mapping[str, int]) -> Rejection:

@@ -75,8 +75,10 @@ def refuse_above_limits(spec: pod_pb2.PodSpec, path: str) -> None:
         ("initContainers", spec.init_containers),
     ):
         for index, container in enumerate(containers):
-            _refuse_above_limits(container.resources, f"{path}.{name}[{index}].resources")
-    _refuse_above_limits(spec.resources, f"{path}.resources")
+            if container.resources.limits:
+                _refuse_above_limits(container.resources, f"{path}.{name}[{index}].resources")
+    if spec.resources.limits:
+        _refuse_above_limits(spec.resources, f"{path}.resources")
 
 
 def _refuse_above_limits(resources: pod_pb2.ResourceRequirements, path: str) -> None:

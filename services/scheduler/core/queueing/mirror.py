@@ -313,7 +313,10 @@ class PendingPods:
 
     def drop(self, uid: str) -> None:
         """Remove a pod; an unknown one is ignored."""
-        self._pending_for_pods -= self._pods.pop(uid, False)
+        waits_for_pods = self._pods.pop(uid, None)
+        if waits_for_pods is None:
+            return
+        self._pending_for_pods -= waits_for_pods
         self.bound(uid)
         self._gated.discard(uid)
         self._drop_gate(uid)

@@ -119,8 +119,8 @@ class Scheduler:
         assumed = self.snapshot.pod(new.uid) if self.snapshot.is_assumed(new.uid) else None
         waits_on_permit = new.uid in self.waiting
         self.pods[new.uid] = new
-        self._put_pending(new)
-        if not self._waits(new):
+        is_pending = self._put_pending(new)
+        if waits_on_permit and not is_pending:
             self.waiting.reject(new.uid, "", "removed")
         effects = events.on_pod(
             old,
@@ -525,17 +525,19 @@ class Scheduler:
         pod = self.pods.get(uid)
         return self._mirror.gate_changed(pod) if pod is not None and self._waits(pod) else []
 
-    def _put_pending(self, pod: Pod) -> None:
+    def _put_pending(self, pod: Pod) -> bool:
+        """Follow whether a pod is pending, and return it."""
         if not self._waits(pod):
             self._pending.drop(pod.uid)
-        else:
-            framework = self._cycles[pod.spec.scheduler_name].framework
-            extenders = self._extenders
-            waits = (
-                extenders is not None and extenders.filters_or_scores(pod)
-            ) or framework.waits_for_pods(pod)
-            self._pending.put(pod.uid, waits_for_pods=waits)
-            self._put_gate(framework, pod)
+            return False
+        framework = self._cycles[pod.spec.scheduler_name].framework
+        extenders = self._extenders
+        waits = (
+            extenders is not None and extenders.filters_or_scores(pod)
+        ) or framework.waits_for_pods(pod)
+        self._pending.put(pod.uid, waits_for_pods=waits)
+        self._put_gate(framework, pod)
+        return True
 
     def _put_gate(self, framework: Framework, pod: Pod) -> None:
         """Keep the names of the objects that the pod's gates read."""
