@@ -73,8 +73,8 @@ class Plugin:
     arguments: how its arguments are read; None where an in-tree plugin takes none, and for
     out-of-tree plugins, which receive theirs as the file has them.
     keys_follow_pod: whether the keys of its filter and score follow from more than the pod's spec
-    and spec.nodeName, such as its labels and namespace or objects of the cluster; they are computed
-    for each pod then, not once per spec.
+    and spec.nodeName and the device classes, such as the pod's labels and namespace or other
+    objects of the cluster; they are computed for each pod then, not once per spec.
     keeps_rows: whether the value of each row is kept for each key. A filter and a score without
     normalization, of Scope.PODS, may leave that to the pods' classes, which keep what follows from
     all plugins: where keys are nearly as many as classes, and a row costs nanoseconds.

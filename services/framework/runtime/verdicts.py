@@ -1,11 +1,12 @@
 """All verdicts about a profile's pods: what is kept by class and row, and what makes it stale.
 
 **A class** is the pods with one spec and one spec.nodeName that also have equal keys for those
-plugins whose keys follow from more (`Plugin.keys_follow_pod`), unless these skip the spec. An
-attempt gets its pod's class from `Verdicts.pre_filtered`, which runs PreFilter for a new class, and
-brings it up to date by `ClassVerdicts.sync`. PreScore runs at the first attempt of the class for
-which several nodes are feasible. Either runs only for plugins of which no kept class has a column
-with the pod's key. **A row** is a node. By row is kept, each from the one before:
+plugins whose keys follow from more (`Plugin.keys_follow_pod`), unless these skip the spec; it ends
+where a device class changes. An attempt gets its pod's class from `Verdicts.pre_filtered`, which
+runs PreFilter for a new class, and brings it up to date by `ClassVerdicts.sync`. PreScore runs at
+the first attempt of the class for which several nodes are feasible. Either runs only for plugins of
+which no kept class has a column with the pod's key. **A row** is a node. By row is kept, each from
+the one before:
 
 - `PluginColumn` (`plugin_columns.py`): the verdict of one plugin, shared by the pods for which it
   returns the same key. The plugin declares what its verdict depends on (`Scope`). From that alone
@@ -182,6 +183,7 @@ class Verdicts:
     def _key(self, pod: Pod, plugins: PluginsOfSpec) -> Hashable:
         """Return the key of the pod's class: the inputs of its verdicts beside pods and nodes."""
         snapshot = self._snapshot
+        device_classes = snapshot.catalog.devices.class_version
         keys = [filter_key(pod, snapshot) for filter_key in plugins.filter_keys]
         for score_key in plugins.score_keys:
             try:
@@ -189,8 +191,10 @@ class Verdicts:
             except PluginFailed:
                 keys.append(_FAILED)
         if keys.count(None) != len(keys):
-            return (pod.spec, pod.node_name, *keys)
-        return (pod.spec, pod.node_name) if pod.node_name else pod.spec
+            return (pod.spec, pod.node_name, device_classes, *keys)
+        if device_classes or pod.node_name:
+            return (pod.spec, pod.node_name, device_classes)
+        return pod.spec
 
     def _make_room(self) -> None:
         a_class = _BYTES_A_ROW * self._snapshot.columns.capacity

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from services.cel.selectors import DeviceSelectors
+from services.framework.profile import ALL, ExtensionPoint, PluginSet, PluginSetting
 from services.framework.runtime.diagnosis import Unschedulable
 from services.kube.devices import (
     Allocation,
@@ -19,6 +20,7 @@ from services.kube.devices import (
 )
 from services.kube.pod import PodClaim
 from services.kube.selector import NodeSelector, NodeSelectorTerm, Operator, Requirement
+from services.scheduler.core.decisions import Binding
 from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.core.queueing.steps import Head, PopId
 from services.scheduler.core.session.options import RULES, SchedulerOptions
@@ -97,3 +99,30 @@ def test_a_pod_s_own_claim_is_given_back(version: str) -> None:
     cluster.claim("two", reserved_for="second")
     assert cluster.freed("one", "first") == ()
     assert cluster.freed("two", "second") == ("two/c",)
+
+
+def test_a_device_class_that_comes_later_serves_pods_of_a_known_spec() -> None:
+    """NodeResourcesFit alone, which leaves such a resource to DynamicResources from then on."""
+    fit = PluginSet(enabled=(PluginSetting(name="NodeResourcesFit"),), disabled=(ALL,))
+    points = dict.fromkeys((ExtensionPoint.PRE_FILTER, ExtensionPoint.FILTER), fit)
+    scores = (ExtensionPoint.PRE_SCORE, ExtensionPoint.SCORE)
+    points |= dict.fromkeys(scores, PluginSet(disabled=(ALL,)))
+    scheduler = Scheduler(
+        SchedulerOptions(
+            rules=RULES["v1.36"],
+            queue=QUEUE_TRAITS["v1.36"],
+            profiles=(replace(RULES["v1.36"].profile, at=points),),
+            matches=DeviceSelectors(multiple=True),
+        )
+    )
+    scheduler.put_node(make_node("a").capacity(cpu="4", memory="4Gi").obj())
+    spec = make_pod("p").req({"example.com/gpu": "1"}).obj().spec
+    verdicts = []
+    for cycle, name in enumerate(("before", "after"), 1):
+        scheduler.put_pod(replace(make_pod(name).uid(name).obj(), spec=spec))
+        decision = scheduler.decide(Head(PopId(name, cycle), 1, 0, 0), 0)
+        verdicts.append(type(decision.verdict))
+        scheduler.put_object(
+            DeviceClass(name="gpu", selectors=(), extended_resource_name="example.com/gpu")
+        )
+    assert verdicts == [Unschedulable, Binding]

@@ -70,8 +70,6 @@ def _served(names: Iterable[str], devices: Devices, matches: MatchDevice | None)
 class NodeResourcesFitWithDevices(NodeResourcesFit):
     """NodeResourcesFit of v1.36; `matches` evaluates classes' selectors, None serves no class."""
 
-    keys_follow_pod = True
-
     def __init__(
         self, args: NodeResourcesFitArgs = _FIT, *, matches: MatchDevice | None = None
     ) -> None:
@@ -143,8 +141,6 @@ class NodeResourcesFitWithDevices(NodeResourcesFit):
 
 class NodeResourcesBalanceWithDevices(NodeResourcesBalanceChange):
     """NodeResourcesBalancedAllocation of v1.36; `matches` is as that of the filter."""
-
-    keys_follow_pod = True
 
     def __init__(
         self,
