@@ -108,7 +108,8 @@ def test_a_fork_is_the_run_of_its_twin(
     assert not unequal(fork.path, twin.path)
     shared = shared_of(fork)
     assert shared.run == "a"
-    assert 0.8 * AT_NS < shared.length_ns < 300 * SECOND_NS
+    # With --until alone, the state at the very end may be one that `a` has kept.
+    assert 0.8 * AT_NS < shared.length_ns <= 300 * SECOND_NS
     assert twin.manifest().shared is None
     assert fork.manifest().argv[:2] == ("replay", "c.ktr")
 

@@ -20,7 +20,7 @@ NODE_TOOLS = ("node", "npm", "npx")
 GO_TOOLS = ("go", "protoc", "protoc-gen-go", "protoc-gen-go-grpc")
 CPP_TOOLS = ("g++", "protoc", "grpc_cpp_plugin", "pkg-config")
 _QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--fetch-retries=0")
-_SECONDS = 300
+_SECONDS = 900
 
 
 def needs(*tools: str) -> None:
