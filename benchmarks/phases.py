@@ -3,8 +3,8 @@
     python -m benchmarks.phases ROW [--repeat N]
 
 The row is replayed in one process, whose stack is sampled by CPU time: a sample counts for the
-phase of the innermost function that belongs to one, so that codecs and values count for whoever
-uses them. Transport is not in it; `benchmarks.exchange` measures that.
+phase of the innermost function that belongs to one, so that codecs and values count for their
+callers. Transport is not in it; `benchmarks.exchange` measures that.
 
 The bare costs are those of the run's own data: the rounds that the scheduler received, encoded
 and decoded once by protobuf, the lines of its logs formatted once by orjson, and a mapping for each

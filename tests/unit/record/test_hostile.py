@@ -155,8 +155,8 @@ def test_no_answer_makes_a_recorder_ask_without_a_pause(tmp_path: Path, script: 
     with ApiServerDouble(cluster(Pod=script)) as server:
         recorded(server, tmp_path / "f", seconds=0.3, backoff=slow)
         assert 1 < server.requests[PODS] <= 14
-        # A healthy kind is listed once, watched once, and listed at the end.
-        assert server.requests[NODES] <= 3
+        # A healthy kind is listed once, watched once if there is time, and listed at the end.
+        assert server.requests[NODES] in (2, 3)
 
 
 def test_retry_after_is_honoured(tmp_path: Path) -> None:
