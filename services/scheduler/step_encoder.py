@@ -152,9 +152,10 @@ class StepEncoder:
 
 def _pod(pod: Pod, received: pod_pb2.Pod | None) -> pod_pb2.Pod:
     """Return a pod's message: as it was received, if that is this version of the pod."""
-    if received is None or received.metadata.uid != pod.uid:
-        return pod_to_message(pod)
-    return received if received.spec.node_name == pod.node_name else pod_to_message(pod)
+    named = (pod.uid, pod.node_name)
+    if received is not None and named == (received.metadata.uid, received.spec.node_name):
+        return received
+    return pod_to_message(pod)
 
 
 def _commit_pop(step: CommitPop, operation: queue_pb2.Operation) -> None:
