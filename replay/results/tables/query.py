@@ -51,6 +51,7 @@ _DRAFTS = (
 )
 _MEMORY = "1GB"
 _THREADS = 2
+_RETRY_S = 0.05
 _T = TypeVar("_T")
 _BYTES_BUFFERED = 1 << 20
 _LOG_BYTES_KEPT = 64 << 20
@@ -330,17 +331,30 @@ def _interruptible(connection: duckdb.DuckDBPyConnection, work: Callable[[], _T]
     DuckDB checks for signals only at some of its steps. So the call runs in another thread, while
     this thread waits in a call that a signal interrupts.
     """
-    future = _worker().submit(work)
-    done: SimpleQueue[Future[_T]] = SimpleQueue()
-    future.add_done_callback(done.put)
     try:
+        future = _worker().submit(work)
+        done: SimpleQueue[Future[_T]] = SimpleQueue()
+        future.add_done_callback(done.put)
         # Not future.result(): signals are deferred during calls of concurrent.futures, because they
         # hold a lock (replay/interrupts.py).
         return done.get().result()
     except KeyboardInterrupt:
-        connection.interrupt()
-        wait((future,))
+        _end_calls(connection)
         raise
+
+
+def _end_calls(connection: duckdb.DuckDBPyConnection) -> None:
+    """Interrupt the call that the worker makes, or is about to make, and wait for its end.
+
+    A call that DuckDB has not begun yet is not interrupted: it is tried until the worker is idle.
+    """
+    idle = _worker().submit(_nothing)
+    while not wait((idle,), timeout=_RETRY_S).done:
+        connection.interrupt()
+
+
+def _nothing() -> None:
+    """End at once."""
 
 
 @cache

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from concurrent.futures import Future
 from pathlib import Path
 
 import duckdb
@@ -14,6 +15,7 @@ from replay.results.run.directory import RunDirectory
 from replay.results.run.files import TABLES_DRAFT
 from replay.results.run.manifest import Manifest
 from replay.results.schema import TABLES, WALL_COLUMNS, WALL_FIGURES
+from replay.results.tables import query
 from replay.results.tables.query import RunTables
 from services.kube.time import SECOND_NS
 from tests.unit.results import messages
@@ -183,3 +185,23 @@ def test_force_replaces_a_run_with_its_tables(run: RunDirectory) -> None:
     (run.path / f"{TABLES_DRAFT}x" / "pods.jsonl").write_text("{}")
     RunDirectory.create(run.path, force=True).end()
     assert list(run.path.iterdir()) == []
+
+
+@pytest.mark.parametrize("reached", ["Future", "SimpleQueue"])
+def test_a_signal_before_duckdb_begins_a_query_ends_it(
+    run: RunDirectory, monkeypatch: pytest.MonkeyPatch, reached: str
+) -> None:
+    """Else the process would wait for it when it ends: the query takes hours."""
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    sql = "SELECT sum(a.range * b.range) FROM range(10000000) a, range(10000000) b"
+    with RunTables(run) as tables, monkeypatch.context() as patched:
+        if reached == "Future":
+            patched.setattr(Future, "add_done_callback", interrupted)
+        else:
+            patched.setattr(query, "SimpleQueue", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            tables.select(sql)
+    assert _ask(run, "SELECT 1") == [(1,)]
