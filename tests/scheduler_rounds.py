@@ -23,5 +23,6 @@ def ask_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make the scheduler's sessions ask their queue for all heads, and send it all, at once."""
     monkeypatch.setattr(Scheduler, "may_matter", lambda *_: True)
     monkeypatch.setattr(ForeseenHeads, "_tried", lambda *_: None)
-    monkeypatch.setattr(ForeseenHeads, "_added", lambda *_: None)
+    monkeypatch.setattr(ForeseenHeads, "_came", lambda *_: None)
     monkeypatch.setattr(held, "HELD_MAX", 0)
+    monkeypatch.setattr(held, "TOGETHER_MAX", 0)

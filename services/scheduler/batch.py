@@ -143,5 +143,10 @@ class Queue(Protocol):
         Raises UnavailableError.
         """
 
-    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
-        """Apply operations of which none may be refused. Raises UnavailableError, also later."""
+    async def post(
+        self, operations: Sequence[queue_pb2.Operation], *, more_follow: bool = False
+    ) -> None:
+        """Apply operations of which none may be refused. Raises UnavailableError, also later.
+
+        more_follow: others for the same pods follow, so that they had better wait for these.
+        """

@@ -206,12 +206,15 @@ class QueueClientSession:
             after=_after(reply.after_attempts) if reply.HasField("after_attempts") else None,
         )
 
-    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
+    async def post(
+        self, operations: Sequence[queue_pb2.Operation], *, more_follow: bool = False
+    ) -> None:
         """Send or hold operations that the queue must accept.
 
         A refusal, or heads other than those foreseen, raises an error in a later call.
+        more_follow: others for the same pods follow, with which they may have no effect.
         """
-        await self._send(self.held.add(operations))
+        await self._send(self.held.add(operations, more_follow=more_follow))
 
     async def _ask(
         self, request: queue_service_pb2.ApplyRequest, applied_min: int
@@ -394,9 +397,10 @@ def _requests(
     operations: Sequence[queue_pb2.Operation], heads: int
 ) -> Sequence[queue_service_pb2.ApplyRequest]:
     """Return a batch as the messages that it takes, the last of which requests `heads`."""
-    whole = queue_service_pb2.ApplyRequest(operations=operations, heads=heads)
-    if len(operations) <= OPERATIONS_MAX and whole.ByteSize() <= PART_BYTES:
-        return (whole,)
+    if len(operations) <= OPERATIONS_MAX:
+        whole = queue_service_pb2.ApplyRequest(operations=operations, heads=heads)
+        if whole.ByteSize() <= PART_BYTES:
+            return (whole,)
     cut = chunks(operations, count=OPERATIONS_MAX)
     requests = [queue_service_pb2.ApplyRequest(operations=part) for part in cut]
     requests[-1].heads = heads

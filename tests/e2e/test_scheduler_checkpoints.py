@@ -22,7 +22,9 @@ from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.session.v1beta1 import session_pb2
 from services.kube.time import SECOND_NS
 from services.rpc.client import channel
+from services.rpc.kube.messages import node_to_message, pod_to_message
 from services.rpc.parts import merged
+from tests.builders import make_node, make_pod
 from tests.e2e.random_world import RandomWorld, forget_times
 from tests.e2e.replays import NO_SPANS
 
@@ -170,6 +172,35 @@ def test_a_restored_session_follows_a_random_world(
         kinds.update(outcome.WhichOneof("decision") or "" for outcome in one_by_one(outcomes))
     assert kinds["bind"] > 5
     assert sum(kinds.values()) > 30
+
+
+def test_a_session_restored_among_pods_that_came_together_goes_on_with_the_next(
+    services: EmbeddedServices,
+) -> None:
+    """Sent in two parts, and tried a few in each message: the queue is asked for none of them."""
+    node = make_node("n").capacity(cpu="20", pods="20").obj()
+    parts = [scheduler_pb2.Round(events_only=True) for _ in range(2)]
+    parts[0].events.add().add.node.CopyFrom(node_to_message(node))
+    for number in range(12):
+        pod = make_pod(f"p{number}").req(cpu="1").priority(number % 3).obj()
+        parts[number // 6].events.add().add.pod.CopyFrom(pod_to_message(pod))
+    rounds = [*parts, *(scheduler_pb2.Round(max_pods=2) for _ in range(7))]
+    address, config = services.addresses["scheduler"], CONFIGS["v1.34, its queue, few heads"]
+    whole, moved = Talker(address, config), Talker(address, config)
+    bound: list[str] = []
+    for round_ in rounds:
+        chunks = moved.saved()
+        moved.close()
+        moved.restore(chunks)
+        outcomes = scheduler_pb2.RoundOutcomes.FromString(whole.tell(round_))
+        assert moved.tell(round_) == outcomes.SerializeToString(deterministic=True)
+        assert outcomes.queue_exchanges == 0 or not outcomes.outcomes
+        bound += [outcome.pop.uid for outcome in outcomes.outcomes if outcome.HasField("bind")]
+    by_priority = sorted(range(12), key=lambda number: -(number % 3))
+    assert bound == [f"uid-default-p{number}" for number in by_priority]
+    assert whole.state() == moved.state()
+    whole.close()
+    moved.close()
 
 
 def test_a_new_process_continues_from_another_ones_checkpoint(

@@ -2,10 +2,11 @@
 
 Two things follow. A batch that tries all pods that can be popped leaves none, and while none can be
 popped, the next heads are the pods that are added, in QueueSort's order, each with attempt 1 and
-the next scheduling cycle. Where other pods wait, for an event or a timer, the queue has said with
-its last answer when its next flush moves one (AfterAttempts); a queue that does not say it is asked
-as soon as a pod waits. Everything else is asked for: an update may open a gate, a move may wake a
-pod, a flush may end a backoff, an error begins one.
+the next scheduling cycle. Of those that are added together, more than a batch may have, each batch
+leaves the others, while all are bound. Where other pods wait, for an event or a timer, the queue
+has said with its last answer when its next flush moves one (AfterAttempts); a queue that does not
+say it is asked as soon as a pod waits. Everything else is asked for: an update may open a gate, a
+move may wake a pod, a flush may end a backoff, an error begins one.
 
 What the queue is sent names each pop with its cycle, so that a queue with other heads ends the
 session with an error and never leads to another decision.
@@ -33,13 +34,17 @@ class KnownQueue:
     """What a session knows of its queue.
 
     `shown` is the number of heads that the queue has, None if only the queue can tell. These are
-    all poppable pods, unless the queue returned as many as were requested. `wakeup_ns` is when
-    another pod may become poppable, None if no pod waits. `cycle` is that of the last pop. `after`
-    follows once all heads have been tried, at `after_ns`, None if it is unknown. `bound` are the
-    UIDs of pods that were popped and bound, until their deletion: none of them is in a sub-queue.
+    all poppable pods, unless the queue returned as many as were requested. `formed` are all
+    poppable pods, in order, where they follow from what was added. `added` are the pods that a part
+    of a round has added since, and when. `wakeup_ns` is when another pod may become poppable, None
+    if no pod waits. `cycle` is that of the last pop. `after` follows once all heads have been
+    tried, at `after_ns`, None if it is unknown. `bound` are the UIDs of pods that were popped and
+    bound, until their deletion: none of them is in a sub-queue.
     """
 
     shown: int | None = 0
+    formed: Sequence[Head] = ()
+    added: Sequence[tuple[str, int]] = ()
     wakeup_ns: int | None = None
     cycle: int = 0
     after: AfterAttempts | None = None
@@ -60,6 +65,8 @@ class ForeseenHeads:
         """What is known of the queue, to be restored in another session."""
         return KnownQueue(
             shown=self._shown,
+            formed=self._formed,
+            added=tuple(self._added.items()),
             wakeup_ns=self._wakeup_ns,
             cycle=self._cycle,
             after=self._after,
@@ -69,18 +76,23 @@ class ForeseenHeads:
 
     @known.setter
     def known(self, known: KnownQueue) -> None:
-        self._shown, self._wakeup_ns, self._cycle = known.shown, known.wakeup_ns, known.cycle
+        self._shown, self._formed, self._added = known.shown, known.formed, dict(known.added)
+        self._wakeup_ns, self._cycle = known.wakeup_ns, known.cycle
         self._after, self._after_ns = known.after, known.after_ns
+        self._together = False
         self._bound = dict.fromkeys(known.bound)
 
     async def commit(self, batch: Batch, heads_max: int) -> QueueReply:
         """Commit a batch as the queue's session does, without an exchange if that is possible."""
-        reply = self._tried(batch, heads_max) if batch.entries else self._added(batch, heads_max)
+        reply = self._tried(batch, heads_max) if batch.entries else self._came(batch, heads_max)
         if reply is None:
             reply = await self._queue.commit(batch, heads_max)
             self._after_ns = batch.at_ns
+            self._formed, self._together = (), False
         else:
-            await self._queue.post(batch.operations)
+            self._formed = self._formed[len(batch.entries) :]
+            await self._post(batch.operations)
+        self._added = {}
         if reply.accepted:
             self._cycle = reply.accepted[-1].decision.head.pop.cycle
             for entry in reply.accepted:
@@ -90,19 +102,31 @@ class ForeseenHeads:
         return reply
 
     async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
-        """Send a part of a round: what it leaves in the queue is not known."""
-        self._pods_added(operations)
-        await self._queue.post(operations)
-        self._shown = self._wakeup_ns = self._after = None
+        """Send a part of a round; what it leaves is known if it adds pods while none waits."""
+        if not self._take_added(operations) or self._shown != 0 or self._wakeup_ns is not None:
+            self._shown = self._wakeup_ns = self._after = None
+            self._formed, self._added = (), {}
+        self._together |= bool(self._added)
+        await self._post(operations)
+
+    async def _post(self, operations: Sequence[queue_pb2.Operation]) -> None:
+        """Send operations; of pods that were added together, more follow until all are bound."""
+        self._together = self._together and bool(self._added or self._formed or self._bound)
+        await self._queue.post(operations, more_follow=self._together)
 
     def _tried(self, batch: Batch, heads_max: int) -> QueueReply | None:
-        """Return the reply to attempts where it follows: no pod is left that can be popped."""
+        """Return the reply to attempts where it follows: which pods are left that can be popped."""
         kinds = {operation.WhichOneof("operation") for operation in batch.operations}
-        if batch.resolved or not (self._shown == len(batch.entries) < heads_max):
+        left = self._formed[len(batch.entries) :]
+        if batch.resolved or not (self._formed or self._shown == len(batch.entries) < heads_max):
             return None
         if not (kinds <= _OF_PLAIN_ATTEMPTS and all(map(_is_plain, batch.entries))):
             return None
         after, any_refused = self._after, "commit_unschedulable" in kinds
+        if left:
+            if any_refused or self._wakeup_ns is not None:
+                return None
+            return QueueReply(left[:heads_max], accepted=batch.entries, after=after)
         if after is None:  # The queue does not say it: nothing waits if nothing did.
             empties = self._wakeup_ns is None and not any_refused
             return QueueReply(heads=(), accepted=batch.entries) if empties else None
@@ -118,17 +142,19 @@ class ForeseenHeads:
             return None
         return QueueReply(heads=(), accepted=batch.entries, wakeup_ns=wakeup_ns, after=after)
 
-    def _added(self, batch: Batch, heads_max: int) -> QueueReply | None:
+    def _came(self, batch: Batch, heads_max: int) -> QueueReply | None:
         """Return the reply to a round's operations where it follows: no other pod can be popped."""
-        added = self._pods_added(batch.operations)
-        if added is None or self._shown != 0 or not self._queue.foreseeable_heads:
+        is_known, added = self._take_added(batch.operations), self._added
+        if not is_known or self._shown != 0 or not self._queue.foreseeable_heads:
             return None
         if self._wakeup_ns is not None and (self._after is None or self._wakeup_ns < batch.at_ns):
             return None
         # A pod in flight waits for its pop to be done: it was deleted and has come again.
         in_flight = {decision.head.pop.uid for decision in self._core.unanswered()}
         in_flight.update(pop.uid for pop, _ in self._core.assumed())
-        if len(added) >= heads_max or not added.keys().isdisjoint(in_flight):
+        if not added.keys().isdisjoint(in_flight):
+            return None
+        if self._wakeup_ns is not None and len(added) >= heads_max:
             return None
         pods = self._core.pods
         order = sorted(added.items(), key=lambda pod: (-pods[pod[0]].priority, pod[1]))
@@ -136,11 +162,13 @@ class ForeseenHeads:
             Head(PopId(uid, cycle), 1, at_ns, at_ns)
             for cycle, (uid, at_ns) in enumerate(order, self._cycle + 1)
         ]
-        return QueueReply(heads, (), self._wakeup_ns, after=self._after)
+        self._formed = heads
+        self._together |= len(heads) > heads_max
+        return QueueReply(heads[:heads_max], (), self._wakeup_ns, after=self._after)
 
-    def _pods_added(self, operations: Sequence[queue_pb2.Operation]) -> dict[str, int] | None:
-        """Return the times at which pods are added that stay; None if another pod may be moved."""
-        added: dict[str, int] = {}
+    def _take_added(self, operations: Sequence[queue_pb2.Operation]) -> bool:
+        """Add pods that are added and stay to `_added`; return whether no other can be moved."""
+        added = self._added
         is_known, some_wait = True, self._wakeup_ns is not None
         for operation in operations:
             match operation.WhichOneof("operation"):
@@ -163,7 +191,7 @@ class ForeseenHeads:
                     pass
                 case _:
                     is_known = False
-        return added if is_known else None
+        return is_known
 
 
 def _is_plain(entry: BatchEntry) -> bool:

@@ -13,6 +13,8 @@ from reprieve.queue.v1beta1 import queue_pb2
 
 HELD_MAX = 512
 """Operations that are held at most; with 0 each is sent at once."""
+TOGETHER_MAX = 131_072
+"""Operations that are held at most while pods are tried that were added together."""
 
 Operations = Sequence[queue_pb2.Operation]
 
@@ -24,13 +26,17 @@ class HeldOperations:
         self._shorten = shorten
         self._operations: list[queue_pb2.Operation] = []
 
-    def add(self, operations: Operations) -> Operations:
-        """Hold operations, and return those to send now: all if too many are held, else none."""
+    def add(self, operations: Operations, *, more_follow: bool) -> Operations:
+        """Hold operations, and return those to send now: all if too many are held, else none.
+
+        more_follow: others for the same pods follow, after which fewer may be left of all.
+        """
         self._operations += operations
-        if len(self._operations) < HELD_MAX:
+        most = TOGETHER_MAX if more_follow else HELD_MAX
+        if len(self._operations) < most:
             return ()
         operations = self.take()
-        if len(operations) >= HELD_MAX // 2:
+        if len(operations) >= most // 2:
             return operations
         self._operations = [*operations]  # short again: most of them were of pods that have gone
         return ()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from reprieve.kube.v1beta1.meta_pb2 import ObjectReference
 from reprieve.queue.v1beta1 import queue_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2, scheduler_service_pb2
 from services.kube.node import Node
@@ -63,8 +64,11 @@ class Fifo:
         self.wakeup_ns: int | None = None
         self.exchanges = 0
 
-    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
+    async def post(
+        self, operations: Sequence[queue_pb2.Operation], *, more_follow: bool = False
+    ) -> None:
         """Apply everything."""
+        del more_follow
         self._apply(operations)
 
     async def commit(self, batch: Batch, heads_max: int) -> QueueReply:
@@ -85,6 +89,10 @@ class Fifo:
                     self.uids.append(operation.add.pod.metadata.uid)
                 case "commit_pop":
                     self.uids.remove(operation.commit_pop.pop.uid)
+                case "commit_unschedulable":
+                    del self.uids[: len(operation.commit_unschedulable.uids)]
+                case "delete_pod" if operation.delete_pod.uid in self.uids:
+                    self.uids.remove(operation.delete_pod.uid)
 
 
 def session_of(extender: FirstOnly) -> SchedulerSession:
@@ -174,6 +182,70 @@ def test_look_ahead_saves_the_exchange_whose_answer_is_empty(
     assert (queue.uids, outcomes.more) == ([], False)
     assert outcomes.HasField("next_wakeup_time_ns") == (wakeup_ns is not None)
     assert outcomes.next_wakeup_time_ns == (wakeup_ns or 0)
+
+
+def session_with(queue: Fifo, batch_size: int) -> SchedulerSession:
+    """Return a session of a queue that promises its next heads while no pod waits."""
+    queue.foreseeable_heads = True
+    asked: Any = queue
+    options = SchedulerOptions(rules=RULES["v1.34"], queue=QUEUE_TRAITS["v1.34"])
+    return SchedulerSession(options, asked, scheduler_pb2.SchedulerConfig(batch_size=batch_size))
+
+
+async def in_parts(
+    session: SchedulerSession, *rounds: scheduler_pb2.Round
+) -> list[scheduler_pb2.RoundOutcomes]:
+    """Return the outcomes of rounds at 1 ns, and of further ones until no pod is left."""
+    outcomes = [await told(session, round_) for round_ in rounds]
+    while outcomes[-1].more:
+        outcomes.append(await told(session, scheduler_pb2.Round(time_ns=1, max_pods=2)))
+    return outcomes
+
+
+def test_pods_that_are_added_together_need_no_exchange_while_all_are_bound(
+    *, looks_ahead: bool
+) -> None:
+    """However they are sent, and in QueueSort's order."""
+    whole = first_round()
+    whole.events[-1].add.pod.spec.priority = 7
+    part = scheduler_pb2.Round(time_ns=1, events_only=True, events=whole.events[:4])
+    last = scheduler_pb2.Round(time_ns=1, max_pods=2, events=whole.events[4:])
+    for rounds in ([whole], [part, last]):
+        queue = Fifo()
+        outcomes = asyncio.run(in_parts(session_with(queue, 2), *rounds))
+        numbers = (4, 0, 1, 2, 3) if looks_ahead else range(PODS)  # this queue knows no priorities
+        assert [uid for message in outcomes for uid, _ in bound(message)] == [
+            f"uid-default-p{index}" for index in numbers
+        ]
+        assert queue.uids == []
+        assert queue.exchanges == 0 or not looks_ahead
+
+
+def test_a_refusal_among_pods_that_were_added_together_is_an_exchange(*, looks_ahead: bool) -> None:
+    """From then on the queue says what is next: only it knows when the refused pod is moved."""
+    round_ = first_round()
+    del round_.events[:2]
+    node = node_to_message(make_node("n").capacity(cpu="3", memory="9Gi").obj())
+    round_.events.add(time_ns=1).add.node.CopyFrom(node)
+    queue = Fifo()
+    outcomes = asyncio.run(in_parts(session_with(queue, 1), round_))
+    tried = [outcome for message in outcomes for outcome in message.outcomes]
+    assert [outcome.HasField("bind") for outcome in tried] == [True, True, True, False, False]
+    assert (queue.uids, queue.exchanges) == ([], 2 if looks_ahead else PODS + 1)
+
+
+def test_a_pod_that_is_deleted_before_its_turn_is_not_among_the_next() -> None:
+    """Though it was added in an earlier part of the round."""
+    whole = first_round()
+    part = scheduler_pb2.Round(time_ns=1, events_only=True, events=whole.events[:5])
+    last = scheduler_pb2.Round(time_ns=1, events=whole.events[5:])
+    last.events.add(time_ns=1).remove.CopyFrom(
+        ObjectReference(kind="Pod", namespace="default", name="p1", uid="uid-default-p1")
+    )
+    outcomes = asyncio.run(in_parts(session_with(Fifo(), 2), part, last))
+    assert [uid for message in outcomes for uid, _ in bound(message)] == [
+        f"uid-default-p{index}" for index in (0, 2, 3, 4)
+    ]
 
 
 def test_a_round_of_a_window_tries_no_more_pods_than_it_allows() -> None:
