@@ -38,6 +38,7 @@ def test_explanations_from_a_checkpoint_are_those_from_the_beginning(
 ) -> None:
     """Fewer rounds are replayed for them; nothing else is another."""
     monkeypatch.setattr(recovery, "KEPT_SHARE", float("inf"))
+    monkeypatch.setattr(recovery, "LOOK_NS", 0)
     models = Models(eviction=False)
     finished = run(here, generate(WORKLOAD), tmp_path / "run", seed=4, models=models).run
     kept = checkpoints_in(finished.path)

@@ -47,6 +47,7 @@ def forked(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "release.yaml").write_text(RELEASE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(recovery, "KEPT_SHARE", float("inf"))
+        patch.setattr(recovery, "LOOK_NS", 0)
         reprieve(folder, "replay", "c.ktr", "--run", "a", *QUIET)
     assert len(checkpoints_in(folder / "a")) > 10
     return folder
@@ -252,6 +253,7 @@ def test_a_sweep_shares_what_its_points_have_in_common(
 ) -> None:
     """The first one is played as a whole, the others from a state of it; or all from a run's."""
     monkeypatch.setattr(recovery, "KEPT_SHARE", float("inf"))
+    monkeypatch.setattr(recovery, "LOOK_NS", 0)
     over = ("--over", "fail=node-0001,node-0002,node-0003", "--at", AT)
     done = reprieve(forked, "sweep", of, "-o", str(tmp_path / "out"), *over, "--", "--seed", "0")
     shares = {"c.ktr": 2, "a": 3}[of]

@@ -136,7 +136,10 @@ def test_from_a_moment_on_the_replays_share_what_is_before_it(tmp_path: Path) ->
     knob = ("--vary", "scale-nodes=-0..-5", "--at", "5m", "--until", "pending == 0")
     common = ("seek", "c.ktr", *knob, "--no-explain", "-o", "json")
     keep = ("--", "--keep-checkpoints", "30", "--no-eviction")
-    with mock.patch.object(recovery, "KEPT_SHARE", float("inf")):
+    with (
+        mock.patch.object(recovery, "KEPT_SHARE", float("inf")),
+        mock.patch.object(recovery, "LOOK_NS", 0),
+    ):
         whole = reprieve(tmp_path, *common, "--run", "s", *keep)
         reprieve(tmp_path, *common, "--run", "t", "--max-runs", "2", "--keep", "best", *keep)
         cut = reprieve(tmp_path, *common, "--run", "t", *keep)

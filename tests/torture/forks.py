@@ -60,7 +60,10 @@ def attempt(seed: int, folder: Path, forks: int = FORKS) -> tuple[list[str], Cou
         base = [argument for argument in arguments if argument != "--no-in-process"]
         whole = ["--in-process", "--no-report", "-q"]
         options = [*whole, "--keep-checkpoints", "30"]
-        with mock.patch.object(recovery, "KEPT_SHARE", float("inf")):
+        with (
+            mock.patch.object(recovery, "KEPT_SHARE", float("inf")),
+            mock.patch.object(recovery, "LOOK_NS", 0),
+        ):
             reprieve(folder, "replay", *base, *options, "--run", "a", code=None)
         run = RunDirectory.open(folder / "a")
         if not run.has_digests:
