@@ -24,5 +24,6 @@ def ask_for_everything(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scheduler, "may_matter", lambda *_: True)
     monkeypatch.setattr(ForeseenHeads, "_tried", lambda *_: None)
     monkeypatch.setattr(ForeseenHeads, "_came", lambda *_: None)
+    monkeypatch.setattr(ForeseenHeads, "_is_empty", lambda *_: False)
     monkeypatch.setattr(held, "HELD_MAX", 0)
     monkeypatch.setattr(held, "TOGETHER_MAX", 0)

@@ -79,6 +79,10 @@ class Batch:
         self._run: queue_pb2.CommitUnschedulable | None = None
         self._reasons: dict[WhyFailed, int] = {}
 
+    def before(self) -> Batch:
+        """Return a batch of the same time that changes nothing."""
+        return Batch(self._encoder, self.at_ns)
+
     def add(
         self,
         decision: Decision,

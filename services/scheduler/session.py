@@ -136,9 +136,11 @@ class SchedulerSession:
             batch = self.intake.take_round(brought)
             if brought.pods_max:
                 return await self._schedule(batch, brought.pods_max)
-            await self._foreseen_queue.post(batch.operations)
+            outcomes = scheduler_pb2.RoundOutcomes()
+            exchange_ns = await self._foreseen_queue.post(batch, self._batch_size)
+            _note_exchange(outcomes, exchange_ns)
             self._heads = ()
-            return scheduler_pb2.RoundOutcomes()
+            return outcomes
         except BaseException as error:
             self.broken = shown_to_callers(error)
             raise
@@ -221,11 +223,7 @@ class SchedulerSession:
         self._check_heads()
         accepted, taken_back = reply.accepted, batch.entries[len(reply.accepted) :]
         self.scheduler.undo([entry.decision for entry in taken_back])
-        if reply.exchange_ns is not None:
-            outcomes.phases.add(
-                name="queueExchange", wall_duration_ns=reply.exchange_ns, pods=len(batch.entries)
-            )
-            outcomes.queue_exchanges += 1
+        _note_exchange(outcomes, reply.exchange_ns, len(batch.entries))
         outcomes.ClearField("next_wakeup_time_ns")
         wakeups_ns = (reply.wakeup_ns, self.scheduler.waiting.next_deadline_ns)
         due_ns = [wakeup_ns for wakeup_ns in wakeups_ns if wakeup_ns is not None]
@@ -261,6 +259,15 @@ class SchedulerSession:
         self.intake.uids.update(state.uids)
         self.at_ns, self._heads = state.at_ns, state.heads
         self._foreseen_queue.known = state.queue
+
+
+def _note_exchange(
+    outcomes: scheduler_pb2.RoundOutcomes, exchange_ns: int | None, pods: int = 0
+) -> None:
+    """Add an exchange with the queue to outcomes, if there was one."""
+    if exchange_ns is not None:
+        outcomes.phases.add(name="queueExchange", wall_duration_ns=exchange_ns, pods=pods)
+        outcomes.queue_exchanges += 1
 
 
 _T = TypeVar("_T")

@@ -18,7 +18,7 @@ from tests.unit.queue.test_servicer import FIT, Harness
 _TIMED = "duration_seconds"
 LIVES = st.lists(
     st.one_of(
-        st.tuples(st.just("come"), st.integers(1, 3)),
+        st.tuples(st.sampled_from(["come", "some"]), st.integers(1, 4)),
         st.tuples(st.sampled_from(["end", "again", "fail", "move", "assigned"]), st.just(1)),
     ),
     max_size=30,
@@ -31,17 +31,18 @@ def ref(number: int) -> meta_pb2.ObjectReference:
 
 
 def lived(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
-    """Return the operations of a scheduler that binds each pod at once, some of which fail later.
+    """Return the operations of a scheduler that tries each pod at once; some bindings fail later.
 
-    A pod that fails waits from then on, and nobody comes after it. A pod that has ended may come
-    again under its uid, and pods that come together are added before the first is popped.
+    Of those that come as "some" every second one is refused. A pod that fails waits from then on,
+    and nobody comes after it, nor after an event that may move refused ones. A pod that has ended
+    may come again under its uid, and pods that come together are added before the first is popped.
     """
     operations: list[queue_pb2.Operation] = []
     in_flight: list[session_pb2.PopId] = []
     gone: list[int] = []
-    cycle = 0
+    cycle, any_refused = 0, False
     for at_s, (what, count) in enumerate(lives, 1):
-        if what in {"come", "again"}:
+        if what in {"come", "some", "again"}:
             new = range(cycle + 1000, cycle + 1000 + count)
             numbers = [gone.pop(0)] if what == "again" and gone else list(new)
             for number in numbers:
@@ -49,14 +50,26 @@ def lived(lives: list[tuple[str, int]]) -> list[queue_pb2.Operation]:
                 operation = queue_pb2.Operation(time_ns=at_s * SECOND_NS)
                 operation.add.pod.CopyFrom(pod_pb2.Pod(metadata=meta))
                 operations.append(operation)
-            for number in numbers:
+            for place, number in enumerate(numbers):
                 cycle += 1
+                if what == "some" and place % 2:
+                    operation = queue_pb2.Operation(time_ns=at_s * SECOND_NS)
+                    refused = operation.commit_unschedulable
+                    refused.first_cycle = cycle
+                    refused.uids.append(f"uid-{number}")
+                    refused.failures.append(FIT)
+                    refused.failure_indexes.append(0)
+                    operations.append(operation)
+                    any_refused = True
+                    continue
                 pop = session_pb2.PopId(uid=f"uid-{number}", cycle=cycle)
                 operation = queue_pb2.Operation(time_ns=at_s * SECOND_NS)
                 operation.commit_pop.pop.CopyFrom(pop)
                 operations.append(operation)
                 in_flight.append(pop)
             continue
+        if any_refused and what in {"move", "assigned"}:
+            return operations
         for _ in range(count):
             operation = queue_pb2.Operation(time_ns=at_s * SECOND_NS)
             if what == "move":
@@ -119,6 +132,20 @@ def test_pods_that_come_together_pass_together_or_not_at_all() -> None:
     assert after("v1.34", without_passing(operations)) == after("v1.34", operations)
     [passing] = without_passing(lived([("come", 2), ("end", 2)]))
     assert passing.pass_through.pods == 2
+
+
+def test_pods_pass_beside_one_that_is_refused_and_is_added_when_it_is_tried() -> None:
+    """As it would have been refused in its turn."""
+    fewer = without_passing(lived([("some", 3), ("end", 1), ("end", 1)]))
+    kinds = [operation.WhichOneof("operation") for operation in fewer]
+    assert kinds == ["pass_through", "add", "commit_unschedulable", "pass_through"]
+    cycles = [
+        operation.pass_through.first_cycle or operation.commit_unschedulable.first_cycle
+        for operation in fewer
+    ]
+    assert cycles == [1, 0, 2, 3]
+    unended = lived([("some", 3), ("end", 1)])
+    assert without_passing(unended) == unended
 
 
 def test_a_pod_that_is_added_again_passes_with_its_own_life_only() -> None:

@@ -9,7 +9,7 @@ simulation (Chandy and Misra): nothing is guessed, so nothing is ever rolled bac
   can change them. The next one is run if every pod of the one before was bound and no pod waits.
 - `heads`: a batch that tries all pods that can be popped leaves none; then the next heads are the
   pods that are added, until something may move a pod that waits. Of more than a batch may have,
-  each batch leaves the others. None of it needs an exchange.
+  each batch leaves the others. None of it needs an exchange, but one for all of those together.
 - `held`: operations whose answer the session can derive travel with the next exchange. The
   queue has no clock, and each operation has its own time, so that arriving late changes nothing. Of
   pods that come and go among them the queue needs the number only.

@@ -3,10 +3,10 @@
 Two things follow. A batch that tries all pods that can be popped leaves none, and while none can be
 popped, the next heads are the pods that are added, in QueueSort's order, each with attempt 1 and
 the next scheduling cycle. Of those that are added together, more than a batch may have, each batch
-leaves the others, while all are bound. Where other pods wait, for an event or a timer, the queue
-has said with its last answer when its next flush moves one (AfterAttempts); a queue that does not
-say it is asked as soon as a pod waits. Everything else is asked for: an update may open a gate, a
-move may wake a pod, a flush may end a backoff, an error begins one.
+leaves the others. Where other pods wait, for an event or a timer, the queue has said with its last
+answer when its next flush moves one (AfterAttempts); a queue that does not say it is asked as soon
+as a pod waits. Everything else is asked for: an update may open a gate, a move may wake a pod, a
+flush may end a backoff, an error begins one.
 
 What the queue is sent names each pop with its cycle, so that a queue with other heads ends the
 session with an error and never leads to another decision.
@@ -84,13 +84,16 @@ class ForeseenHeads:
 
     async def commit(self, batch: Batch, heads_max: int) -> QueueReply:
         """Commit a batch as the queue's session does, without an exchange if that is possible."""
-        reply = self._tried(batch, heads_max) if batch.entries else self._came(batch, heads_max)
+        asked_ns = None if batch.entries else await self._foresee_refusals(batch, heads_max)
+        reply = self._tried(batch, heads_max) if batch.entries else self._came(batch)
         if reply is None:
             reply = await self._queue.commit(batch, heads_max)
             self._after_ns = batch.at_ns
             self._formed, self._together = (), False
         else:
             self._formed = self._formed[len(batch.entries) :]
+            self._together |= len(self._formed) > heads_max
+            reply = reply._replace(heads=self._formed[:heads_max], exchange_ns=asked_ns)
             await self._post(batch.operations)
         self._added = {}
         if reply.accepted:
@@ -101,35 +104,59 @@ class ForeseenHeads:
         self._shown, self._wakeup_ns, self._after = len(reply.heads), reply.wakeup_ns, reply.after
         return reply
 
-    async def post(self, operations: Sequence[queue_pb2.Operation]) -> None:
-        """Send a part of a round; what it leaves is known if it adds pods while none waits."""
-        if not self._take_added(operations) or self._shown != 0 or self._wakeup_ns is not None:
+    async def post(self, batch: Batch, heads_max: int) -> int | None:
+        """Send a part of a round; what it leaves is known if it adds pods while none can be popped.
+
+        `heads_max` is that of the commit that follows. Return the wall time of an exchange, ns, if
+        there was one.
+        """
+        asked_ns = await self._foresee_refusals(batch, heads_max)
+        if not (self._take_added(batch.operations) and self._is_empty(batch.at_ns)):
             self._shown = self._wakeup_ns = self._after = None
             self._formed, self._added = (), {}
         self._together |= bool(self._added)
-        await self._post(operations)
+        await self._post(batch.operations)
+        return asked_ns
 
     async def _post(self, operations: Sequence[queue_pb2.Operation]) -> None:
         """Send operations; of pods that were added together, more follow until all are bound."""
         self._together = self._together and bool(self._added or self._formed or self._bound)
         await self._queue.post(operations, more_follow=self._together)
 
+    async def _foresee_refusals(self, batch: Batch, heads_max: int) -> int | None:
+        """Ask, before more pods come together than a batch may have, what follows a refusal.
+
+        After they have been sent, only an answer that shows all of them could say it. Return the
+        wall time of the exchange, ns, if there was one.
+        """
+        if len(batch.operations) < heads_max or self._added or not self._is_empty(batch.at_ns):
+            return None
+        if sum(operation.HasField("add") for operation in batch.operations) < heads_max:
+            return None
+        if not self._queue.foreseeable_heads or (self._after and self._after_ns == batch.at_ns):
+            return None
+        reply = await self._queue.commit(batch.before(), heads_max)
+        self._shown, self._wakeup_ns, self._after = len(reply.heads), reply.wakeup_ns, reply.after
+        self._after_ns = batch.at_ns
+        return reply.exchange_ns
+
+    def _is_empty(self, at_ns: int) -> bool:
+        """Return whether no pod can be popped at a time, and it is known when one can be."""
+        if self._wakeup_ns is not None and (self._after is None or self._wakeup_ns < at_ns):
+            return False
+        return self._shown == 0
+
     def _tried(self, batch: Batch, heads_max: int) -> QueueReply | None:
         """Return the reply to attempts where it follows: which pods are left that can be popped."""
         kinds = {operation.WhichOneof("operation") for operation in batch.operations}
-        left = self._formed[len(batch.entries) :]
         if batch.resolved or not (self._formed or self._shown == len(batch.entries) < heads_max):
             return None
         if not (kinds <= _OF_PLAIN_ATTEMPTS and all(map(_is_plain, batch.entries))):
             return None
         after, any_refused = self._after, "commit_unschedulable" in kinds
-        if left:
-            if any_refused or self._wakeup_ns is not None:
-                return None
-            return QueueReply(left[:heads_max], accepted=batch.entries, after=after)
         if after is None:  # The queue does not say it: nothing waits if nothing did.
-            empties = self._wakeup_ns is None and not any_refused
-            return QueueReply(heads=(), accepted=batch.entries) if empties else None
+            is_known = self._wakeup_ns is None and not any_refused
+            return QueueReply((), accepted=batch.entries) if is_known else None
         wakeup_ns = after.wakeup_ns
         if any_refused:
             # A refusal at a later time than the queue was asked for ends later, so that it decides
@@ -140,31 +167,28 @@ class ForeseenHeads:
             after = AfterAttempts(wakeup_ns, wakeup_ns)
         if wakeup_ns is not None and wakeup_ns < batch.at_ns:
             return None
-        return QueueReply(heads=(), accepted=batch.entries, wakeup_ns=wakeup_ns, after=after)
+        return QueueReply((), accepted=batch.entries, wakeup_ns=wakeup_ns, after=after)
 
-    def _came(self, batch: Batch, heads_max: int) -> QueueReply | None:
-        """Return the reply to a round's operations where it follows: no other pod can be popped."""
+    def _came(self, batch: Batch) -> QueueReply | None:
+        """Return the reply to a round's operations where it follows: no other pod can be popped.
+
+        The heads are in `_formed` then.
+        """
         is_known, added = self._take_added(batch.operations), self._added
-        if not is_known or self._shown != 0 or not self._queue.foreseeable_heads:
-            return None
-        if self._wakeup_ns is not None and (self._after is None or self._wakeup_ns < batch.at_ns):
+        if not (is_known and self._queue.foreseeable_heads and self._is_empty(batch.at_ns)):
             return None
         # A pod in flight waits for its pop to be done: it was deleted and has come again.
         in_flight = {decision.head.pop.uid for decision in self._core.unanswered()}
         in_flight.update(pop.uid for pop, _ in self._core.assumed())
         if not added.keys().isdisjoint(in_flight):
             return None
-        if self._wakeup_ns is not None and len(added) >= heads_max:
-            return None
         pods = self._core.pods
         order = sorted(added.items(), key=lambda pod: (-pods[pod[0]].priority, pod[1]))
-        heads = [
+        self._formed = [
             Head(PopId(uid, cycle), 1, at_ns, at_ns)
             for cycle, (uid, at_ns) in enumerate(order, self._cycle + 1)
         ]
-        self._formed = heads
-        self._together |= len(heads) > heads_max
-        return QueueReply(heads[:heads_max], (), self._wakeup_ns, after=self._after)
+        return QueueReply((), (), self._wakeup_ns, after=self._after)
 
     def _take_added(self, operations: Sequence[queue_pb2.Operation]) -> bool:
         """Add pods that are added and stay to `_added`; return whether no other can be moved."""

@@ -1,15 +1,17 @@
 """Operations whose answer nothing waits for, held until an exchange that something waits for.
 
 Pods that are added, popped and done among them, all while no other pod is active, leave nothing in
-the queue but its scheduling cycle and its counts. Of those the queue receives the number.
+the queue but its scheduling cycle and its counts. Of those the queue receives the number. One that
+is refused among them is added as late as possible: just before it is tried.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from reprieve.queue.v1beta1 import queue_pb2
+from reprieve.session.v1beta1 import session_pb2
 
 HELD_MAX = 512
 """Operations that are held at most; with 0 each is sent at once."""
@@ -51,9 +53,11 @@ _OF_NO_PENDING_POD = frozenset(
     {
         "assigned_pod_add",
         "assigned_pod_update",
+        "delete_nomination",
         "flush_backoff",
         "flush_leftover",
         "move",
+        "nominate",
         "pass_through",
     }
 )
@@ -63,67 +67,116 @@ _OF_NO_PENDING_POD = frozenset(
 class _Life:
     """A pod that was added: the places of its operations, and the cycle of its pop.
 
-    A pod may come again with the same uid, so that a life counts, not a uid.
+    `refused_at` is the place of the operation that leaves it unschedulable, None if none does. A
+    pod may come again with the same uid, so that a life counts, not a uid.
     """
 
     places: list[int]
     cycle: int = 0
     is_done: bool = False
+    refused_at: int | None = None
+
+
+class _Lives:
+    """The lives of pods among operations, in stretches between moments without an active one."""
+
+    def __init__(self) -> None:
+        self._stretches: list[list[_Life]] = []
+        self._by_uid: dict[str, _Life] = {}
+        self._active: set[str] = set()
+
+    def add(self, place: int, uid: str) -> None:
+        """Begin a life."""
+        if not self._active:
+            self._stretches.append([])
+        self._active.add(uid)
+        life = _Life([place])
+        self._stretches[-1].append(life)
+        # While an earlier life lasts, whose pops follow is not known: neither passes.
+        lasts = uid in self._by_uid and not self._by_uid[uid].is_done
+        self._by_uid[uid] = _Life([]) if lasts else life
+
+    def pop(self, place: int, pop: session_pb2.PopId) -> None:
+        """Note a pop that binds."""
+        if pop.uid in self._active:
+            self._active.remove(pop.uid)
+            self._by_uid[pop.uid].places.append(place)
+            self._by_uid[pop.uid].cycle = pop.cycle
+
+    def refuse(self, place: int, uids: Sequence[str]) -> bool:
+        """Note pops that leave their pods unschedulable; return whether each was active."""
+        if not self._active.issuperset(uids):
+            return False
+        self._active.difference_update(uids)
+        for uid in uids:
+            self._by_uid[uid].refused_at = place
+        return True
+
+    def done(self, place: int, pop: session_pb2.PopId) -> None:
+        """Note that a cycle ended well."""
+        popped = self._by_uid.get(pop.uid)
+        if popped and not popped.is_done and popped.cycle == pop.cycle:
+            popped.is_done = True
+            popped.places.append(place)
+
+    def delete(self, place: int, uid: str) -> None:
+        """End a life."""
+        self._active.discard(uid)
+        if uid in self._by_uid and self._by_uid[uid].is_done:
+            self._by_uid[uid].places.append(place)
+        else:
+            self._by_uid.pop(uid, None)
+
+    def tried(self) -> list[_Life]:
+        """Return the lives of stretches in which all pods were bound, and are done, or refused."""
+        return [
+            life
+            for stretch in self._stretches
+            if all(life.is_done or life.refused_at is not None for life in stretch)
+            for life in stretch
+        ]
 
 
 def without_passing(operations: Operations) -> Operations:
     """Return operations of the same effect, with PassThrough for pods that are added and deleted.
 
     Those are added, popped and done among `operations`, all while no other pod is active. So the
-    pods that come between two moments without an active one pass together, or none of them does.
+    pods that come between two moments without an active one pass together, but for those that are
+    refused, or none of them does.
     """
-    stretches: list[list[_Life]] = []
-    lives: dict[str, _Life] = {}
-    active: set[str] = set()
+    lives = _Lives()
     for place, operation in enumerate(operations):
         match operation.WhichOneof("operation"):
             case "add":
-                uid = operation.add.pod.metadata.uid
-                if not active:
-                    stretches.append([])
-                active.add(uid)
-                life = _Life([place])
-                stretches[-1].append(life)
-                # While an earlier life lasts, whose pops follow is not known: neither passes.
-                lasts = uid in lives and not lives[uid].is_done
-                lives[uid] = _Life([]) if lasts else life
+                lives.add(place, operation.add.pod.metadata.uid)
             case "commit_pop":
-                pop = operation.commit_pop.pop
-                if pop.uid in active:
-                    active.remove(pop.uid)
-                    lives[pop.uid].places.append(place)
-                    lives[pop.uid].cycle = pop.cycle
+                lives.pop(place, operation.commit_pop.pop)
+            case "commit_unschedulable":
+                if not lives.refuse(place, operation.commit_unschedulable.uids):
+                    return operations
             case "done":
-                popped = lives.get(operation.done.uid)
-                if popped and not popped.is_done and popped.cycle == operation.done.cycle:
-                    popped.is_done = True
-                    popped.places.append(place)
+                lives.done(place, operation.done)
             case "delete_pod":
-                uid = operation.delete_pod.uid
-                active.discard(uid)
-                if uid in lives and lives[uid].is_done:
-                    lives[uid].places.append(place)
-                else:
-                    lives.pop(uid, None)
+                lives.delete(place, operation.delete_pod.uid)
             case kind if kind not in _OF_NO_PENDING_POD:
                 return operations
-    passing = [
-        life for stretch in stretches if all(life.is_done for life in stretch) for life in stretch
-    ]
-    return list(_without(passing, operations)) if passing else operations
+    tried = lives.tried()
+    return list(_without(tried, operations)) if any(life.is_done for life in tried) else operations
 
 
 def _without(
-    lives: Sequence[_Life], operations: Iterable[queue_pb2.Operation]
+    lives: Sequence[_Life], operations: Sequence[queue_pb2.Operation]
 ) -> Iterator[queue_pb2.Operation]:
-    """Yield the operations without those of `lives`, whose pops are PassThrough operations."""
+    """Yield the operations without those of `lives`, whose pops are PassThrough operations.
+
+    Those of them that are refused are added just before that.
+    """
     dropped = {place for life in lives for place in life.places}
-    popped = {life.places[1]: life.cycle for life in lives}
+    popped = {life.places[1]: life.cycle for life in lives if life.is_done}
+    refused: dict[int, list[int]] = {}
+    for life in lives:
+        if life.refused_at is not None:
+            refused.setdefault(life.refused_at, []).extend(life.places)
     passing: queue_pb2.Operation | None = None
     for place, operation in enumerate(operations):
         kind = operation.WhichOneof("operation")
@@ -140,6 +193,7 @@ def _without(
             if passing is not None:
                 yield passing
                 passing = None
+            yield from (operations[added] for added in refused.get(place, ()))
             yield operation
     if passing is not None:
         yield passing
