@@ -1,7 +1,8 @@
 """The scheduler service's EvaluatePod against what upstream's kube-scheduler did.
 
 The same scenarios as in tests.golden.test_scheduling_extra_vectors, through the servicers of queue
-and scheduler within this process, and a share of them through services over a connection.
+and scheduler within this process with compiled kernels, and a share of them through services over a
+connection.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ CONNECTED_SHARE = 8
 
 
 @pytest.mark.parametrize("name", FILES)
+@pytest.mark.parametrize("tier", ["compiled"], indirect=True)
+@pytest.mark.usefixtures("tier")
 def test_the_servicers_decide_as_upstream_did(here: EmbeddedServices, name: str) -> None:
     """Verdicts, scores, hosts, texts and all of preemption agree in every scenario."""
     difference = differences(channel(here.addresses["scheduler"]), name)

@@ -1,13 +1,12 @@
 """All verdicts about a pod, in this process, against what upstream's kube-scheduler said.
 
 Configurations, volume objects and the default profile alike: refusals, scores, texts, order and
-weights of plugins, and all of preemption. The vectors lie in the folder `shared` beside the
+weights of plugins, and all of preemption. Kernels are plain Python: compiled ones decide the same
+scenarios in tests.e2e.test_scheduling_vectors. The vectors lie in the folder `shared` beside the
 repository.
 """
 
 from __future__ import annotations
-
-from itertools import islice
 
 import pytest
 
@@ -20,9 +19,6 @@ from services.scheduler.core.queueing.mirror import QUEUE_TRAITS
 from services.scheduler.evaluation import evaluate_pod
 from services.scheduler.intake import Intake
 from tests.scheduling_vectors import scheduler_of, vectors
-
-SHARE = 3
-"""Compiled kernels decide one scenario of so many; all of them are a long test."""
 
 FILES = {
     "scheduling.jsonl.gz": ("v1.34", 600),
@@ -46,17 +42,15 @@ def evaluated(scenario: Json, rules: str) -> scheduler_pb2.Evaluation:
 
 @pytest.mark.parametrize("name", FILES)
 @pytest.mark.parametrize(
-    ("tier", "share"),
-    [("plain", 1), ("compiled", SHARE), pytest.param("compiled", 1, marks=pytest.mark.long)],
-    indirect=["tier"],
+    "tier", ["plain", pytest.param("compiled", marks=pytest.mark.long)], indirect=True
 )
 @pytest.mark.usefixtures("tier")
-def test_every_field_of_every_scenario_is_upstreams(name: str, share: int) -> None:
+def test_every_field_of_every_scenario_is_upstreams(name: str) -> None:
     """Nothing that the vectors hold differs, in any scenario of the file."""
     rules, count_min = FILES[name]
     count, wrong = 0, []
-    for scenario, expected in islice(vectors(name), 0, None, share):
+    for scenario, expected in vectors(name):
         count += 1
         wrong += differences(scenario, expected, evaluated(scenario, rules))
-    assert count >= count_min // share
+    assert count >= count_min
     assert not wrong, f"{len(wrong)} differences in {count} scenarios:\n" + "\n".join(wrong[:20])
