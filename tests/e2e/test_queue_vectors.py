@@ -1,4 +1,4 @@
-"""Upstream's recorded scripts through the real service, by unary RPCs and by the stream."""
+"""Upstream's recorded scripts through servicer and service, by unary RPCs and by the stream."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.golden.test_queue_vectors import load
 
 pytestmark = pytest.mark.e2e
 READS = {"tick", "pending", "nominated_for"}
-UNARY_SHARE = 8
+UNARY_SHARE = CONNECTED_SHARE = 8
 MODES = pytest.mark.parametrize("mode", [V1_34, V1_20, V1_16], ids=lambda mode: mode.name)
 
 
@@ -47,23 +47,31 @@ def local(here: EmbeddedServices) -> Iterator[grpc.Channel]:
 
 @MODES
 def test_unary_operations_give_upstreams_results_and_states(
-    channel: grpc.Channel, mode: QueueVersion
+    local: grpc.Channel, channel: grpc.Channel, mode: QueueVersion
 ) -> None:
-    """Result and GetState after each operation are upstream's, in a share of the scripts."""
-    differences = []
-    for vector in list(load(mode))[::UNARY_SHARE]:
-        client = UnaryQueueSession(channel, config_message(mode.name, vector["config"]))
-        run = ScriptedQueue(client, mode.name)
-        differences.append(difference_of(mode.name, vector, run.apply, run.state))
+    """Result and GetState after each operation are upstream's, in a share of the scripts.
+
+    Within this process; of these a share is sent over a connection, too.
+    """
+    scripts = list(load(mode))
+    differences = [unary_difference(local, mode, vector) for vector in scripts[::UNARY_SHARE]]
+    connected = scripts[:: UNARY_SHARE * CONNECTED_SHARE]
+    differences += [unary_difference(channel, mode, vector) for vector in connected]
     assert not any(differences), "\n".join(filter(None, differences))
 
 
 @MODES
 def test_a_script_in_one_batch_gives_upstreams_results_and_last_state(
-    channel: grpc.Channel, mode: QueueVersion
+    local: grpc.Channel, channel: grpc.Channel, mode: QueueVersion
 ) -> None:
-    """The stream ends in the same core: each result of each script, and the state it leaves."""
-    differences = [batch_difference(channel, mode, vector) for vector in load(mode)]
+    """The stream ends in the same core: each result of each script, and the state it leaves.
+
+    Within this process; a share of the scripts is sent over a connection, too.
+    """
+    scripts = list(load(mode))
+    differences = [batch_difference(local, mode, vector) for vector in scripts]
+    connected = scripts[::CONNECTED_SHARE]
+    differences += [batch_difference(channel, mode, vector) for vector in connected]
     assert not any(differences), "\n".join(filter(None, differences))
 
 
@@ -87,6 +95,13 @@ def test_a_script_continues_from_a_checkpoint_as_it_would_have(
         for number, vector in enumerate(load(mode))
     ]
     assert not any(differences), "\n".join(filter(None, differences))
+
+
+def unary_difference(channel: grpc.Channel, mode: QueueVersion, vector: Json) -> str:
+    """Send a script one operation a call; return where it differs."""
+    client = UnaryQueueSession(channel, config_message(mode.name, vector["config"]))
+    run = ScriptedQueue(client, mode.name)
+    return difference_of(mode.name, vector, run.apply, run.state)
 
 
 def batch_difference(
