@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 
-import grpc
 import pytest
 from google.protobuf import json_format
 
@@ -12,6 +12,7 @@ from replay.backends.processes import EmbeddedServices
 from replay.results.run.directory import RunDirectory
 from reprieve.scheduler.v1beta1 import scheduler_service_pb2 as service_pb2
 from reprieve.scheduler.v1beta1.scheduler_service_pb2_grpc import SchedulerServiceStub
+from services.rpc.client import channel
 from tests.e2e.commands import reprieve
 from tests.e2e.replays import DEMOS
 
@@ -19,7 +20,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_exported_rounds_lead_another_session_to_the_same_decisions(
-    services: EmbeddedServices, tmp_path: Path
+    here: EmbeddedServices, tmp_path: Path
 ) -> None:
     """The session has the run's configuration; each round is a request of its own."""
     trace = str(DEMOS / "four-tiers.ktr")
@@ -28,8 +29,8 @@ def test_exported_rounds_lead_another_session_to_the_same_decisions(
     made = RunDirectory.open(tmp_path / "run")
     created = reprieve(tmp_path, "export", "run", "--create-session").stdout
     bound: list[tuple[str, str]] = []
-    with grpc.insecure_channel(services.addresses["scheduler"]) as channel:
-        stub = SchedulerServiceStub(channel)
+    with closing(channel(here.addresses["scheduler"])) as opened:
+        stub = SchedulerServiceStub(opened)
         session = stub.CreateSession(
             json_format.Parse(created, service_pb2.CreateSessionRequest()), timeout=60
         )

@@ -126,15 +126,15 @@ def told(
     ("name", "delay"), [("v1.34", "off"), ("v1.34", "5s"), ("v1.16", "off"), ("v1.16", "5s")]
 )
 def test_a_session_restored_between_any_two_rounds_decides_the_same(
-    services: EmbeddedServices, tmp_path: Path, name: str, delay: str
+    here: EmbeddedServices, tmp_path: Path, name: str, delay: str
 ) -> None:
     """Restored before each round, with decisions in flight, a session says the same bytes.
 
     With a delay of preemptions, preemptors are gated meanwhile.
     """
     config = CONFIGS[name]
-    rounds = told(services, tmp_path, config, f"preemption-delay={delay}")
-    address = services.addresses["scheduler"]
+    rounds = told(here, tmp_path, config, f"preemption-delay={delay}")
+    address = here.addresses["scheduler"]
     whole, moved = Talker(address, config), Talker(address, config)
     in_flight = nominated = 0
     for round_ in rounds:
@@ -219,9 +219,9 @@ def test_a_new_process_continues_from_another_ones_checkpoint(
         assert elsewhere.tell(round_) == whole.tell(round_)
 
 
-def test_a_restored_session_takes_no_other_ones_queue(services: EmbeddedServices) -> None:
+def test_a_restored_session_takes_no_other_ones_queue(here: EmbeddedServices) -> None:
     """Two sessions from one checkpoint go on apart from each other."""
-    address = services.addresses["scheduler"]
+    address = here.addresses["scheduler"]
     first, second = Talker(address, Config()), Talker(address, Config())
     first.tell(_round(0, "Node", {"name": "n"}, status={"allocatable": {"cpu": "4", "pods": "9"}}))
     second.restore(first.saved())
@@ -235,9 +235,9 @@ def test_a_restored_session_takes_no_other_ones_queue(services: EmbeddedServices
     assert b"n" in outcomes[0]
 
 
-def test_reservations_of_a_pod_can_be_released_after_a_restore(services: EmbeddedServices) -> None:
+def test_reservations_of_a_pod_can_be_released_after_a_restore(here: EmbeddedServices) -> None:
     """A claim's node is fixed when its pod is assumed, and free when the binding is refused."""
-    talker = Talker(services.addresses["scheduler"], Config())
+    talker = Talker(here.addresses["scheduler"], Config())
     for name in ("a", "b"):
         node = {"allocatable": {"cpu": "1", "memory": "8Gi", "pods": "9"}}
         talker.tell(_round(0, "Node", {"name": name}, status=node))
@@ -269,9 +269,9 @@ def test_reservations_of_a_pod_can_be_released_after_a_restore(services: Embedde
     assert bound == {"a", "b"} - {place}
 
 
-def test_another_services_checkpoint_is_refused(services: EmbeddedServices) -> None:
+def test_another_services_checkpoint_is_refused(here: EmbeddedServices) -> None:
     """A stream that holds something else leaves the session as it is."""
-    talker = Talker(services.addresses["scheduler"], Config())
+    talker = Talker(here.addresses["scheduler"], Config())
     chunks = talker.saved()
     chunks[0].info.service = session_pb2.SERVICE_KIND_QUEUE
     with pytest.raises(grpc.RpcError) as caught:

@@ -27,7 +27,7 @@ Json = dict[str, Any]
 
 @pytest.mark.parametrize("seed", range(20, 28))
 def test_a_queue_that_gets_everything_shows_the_same_heads(
-    services: EmbeddedServices, monkeypatch: pytest.MonkeyPatch, seed: int
+    here: EmbeddedServices, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Pods with and without spread and anti-affinity wait while others come to nodes."""
     asked: list[bool] = []
@@ -42,7 +42,7 @@ def test_a_queue_that_gets_everything_shows_the_same_heads(
         heard.append(hears(scheduler, move))
         return True
 
-    address = services.addresses["queue"]
+    address = here.addresses["queue"]
     spared = asyncio.run(_decided(address, seed))
     monkeypatch.setattr(Scheduler, "reads_objects", noted)
     monkeypatch.setattr(Scheduler, "may_move_pods", sent)
@@ -52,10 +52,10 @@ def test_a_queue_that_gets_everything_shows_the_same_heads(
 
 @pytest.mark.parametrize("seed", range(40, 48))
 def test_look_ahead_changes_no_decision(
-    services: EmbeddedServices, monkeypatch: pytest.MonkeyPatch, seed: int
+    here: EmbeddedServices, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """Of gated pods, of several priorities, beside pods that wait; with fewer exchanges."""
-    address = services.addresses["queue"]
+    address = here.addresses["queue"]
     ahead = asyncio.run(_outcomes(address, seed))
     ask_for_everything(monkeypatch)
     asking = asyncio.run(_outcomes(address, seed))
@@ -63,14 +63,14 @@ def test_look_ahead_changes_no_decision(
     assert [*map(_plain, ahead)] == [*map(_plain, asking)]
 
 
-def test_pods_that_arrive_alone_need_no_queue_request(services: EmbeddedServices) -> None:
+def test_pods_that_arrive_alone_need_no_queue_request(here: EmbeddedServices) -> None:
     """But the first that finds no node; everything sent to the queue by then is in its state.
 
     The queue says in the answer to that one when its pod is next due, so that those which come
     after it need no request either.
     """
     node = {"cpu": "4", "memory": "8Gi", "pods": "110"}
-    answers = asyncio.run(_alone(services.addresses["queue"], node))
+    answers = asyncio.run(_alone(here.addresses["queue"], node))
     assert [answer.queue_exchanges for answer in answers] == [0, 0, 0, 0, 1, 0]
     due_ns = [answer.next_wakeup_time_ns for answer in answers]
     assert due_ns == [0, 0, 0, 0, 330 * 10**9, 330 * 10**9]
