@@ -57,6 +57,7 @@ WORKLOAD = GenerateOptions(
     leaky_percent=20,
 )
 TRACE = ("--nodes", "40", "--pods", "600", "--service-time", "30s", "--leaky", "0")
+HOUR_NS = 3600 * SECOND_NS
 DEFAULTS = eviction_pb2.EvictionConfig(use_defaults=True)
 OPTIONS = ("-q", "--spans", "10%", "--no-eviction")
 
@@ -201,21 +202,22 @@ def test_preemptions_and_resizes_that_are_under_way_go_on(
         if next(calls) in {3, 9, 15, 40, 80}:
             raise ServiceLostError("the scheduler is lost")
 
-    def replayed(name: str, progress: Progress) -> bytes:
+    def replayed(name: str, progress: Progress, **more: object) -> bytes:
         settings = ReplaySettings(
             version="test",
             run_path=tmp_path / name,
             sampling=Sampling(0.0),
             in_process=True,
             model_values=("preemption-delay=20s", "budget-delay=3s"),
-            checkpoint_every_ns=0,
+            **more,  # type: ignore[arg-type] # fields of the settings
         )
         run_replay(settings, records, progress)
         return (tmp_path / name / "decisions.jsonl").read_bytes()
 
     monkeypatch.setattr(Checkpointer, "save", looked)
-    calm = replayed("calm", lambda *_: None)
-    assert replayed("run", lost) == calm
+    calm = replayed("calm", lambda *_: None, checkpoint_every_ns=HOUR_NS)
+    assert not seen, "the calm run saves nothing"
+    assert replayed("run", lost, checkpoint_every_ns=0) == calm
     assert next(calls) > 80
     assert sum(preemptions > 0 for preemptions, _ in seen) > 10
     assert sum(resizes > 0 for _, resizes in seen) > 10

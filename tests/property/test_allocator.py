@@ -63,8 +63,8 @@ class Problem(NamedTuple):
     in_use: InUse
 
 
-@st.composite
-def devices(draw: st.DrawFn, name: str, rules: AllocatorRules, counters: bool) -> Device:
+# Plain functions of `draw`: a strategy for each part takes longer than drawing it.
+def a_device(draw: st.DrawFn, name: str, rules: AllocatorRules, counters: bool) -> Device:
     """Return a device of one of two colours; it may be divided, tainted or shared."""
     plain = counters or not rules.tainted
     return Device(
@@ -80,8 +80,7 @@ def devices(draw: st.DrawFn, name: str, rules: AllocatorRules, counters: bool) -
     )
 
 
-@st.composite
-def details(
+def a_detail(
     draw: st.DrawFn, name: str, rules: AllocatorRules, constraint: str, exact: bool
 ) -> RequestDetail:
     """Return a request of one class for some devices, or for all."""
@@ -98,19 +97,18 @@ def details(
     )
 
 
-@st.composite
-def claims(draw: st.DrawFn, name: str, rules: AllocatorRules, counters: bool) -> ResourceClaim:
+def a_claim(draw: st.DrawFn, name: str, rules: AllocatorRules, counters: bool) -> ResourceClaim:
     """Return a claim of one request or two, exact ones and lists of alternatives."""
     constraint = "none" if counters else draw(st.sampled_from(["none", "match", "distinct"]))
     requests = []
     for number in range(draw(st.integers(1, 2))):
         label = f"r{number}"
         if draw(st.integers(0, 2)):
-            exactly = draw(details(label, rules, constraint, exact=True))
+            exactly = a_detail(draw, label, rules, constraint, exact=True)
             requests.append(DeviceRequest(name=label, exactly=exactly))
             continue
         alternatives = tuple(
-            draw(details(f"s{index}", rules, constraint, exact=False)) for index in range(2)
+            a_detail(draw, f"s{index}", rules, constraint, exact=False) for index in range(2)
         )
         requests.append(DeviceRequest(name=label, first_available=alternatives))
     constraints = {
@@ -132,7 +130,7 @@ def problems(draw: st.DrawFn) -> Problem:
     for number in range(draw(st.integers(1, 2))):
         pool = f"p{number}"
         held = tuple(
-            draw(devices(f"d{index}", rules, counters)) for index in range(draw(st.integers(1, 3)))
+            a_device(draw, f"d{index}", rules, counters) for index in range(draw(st.integers(1, 3)))
         )
         reached = NodeChoice(node_name="n")
         first = ResourceSlice(
@@ -147,7 +145,7 @@ def problems(draw: st.DrawFn) -> Problem:
             if not device.allows_multiple and draw(st.integers(0, 4)) == 0:
                 in_use.devices[DeviceId("driver", pool, device.name)] = 1
     wanted = [
-        draw(claims(f"c{number}", rules, counters)) for number in range(draw(st.integers(1, 2)))
+        a_claim(draw, f"c{number}", rules, counters) for number in range(draw(st.integers(1, 2)))
     ]
     return Problem(rules, wanted, slices, in_use)
 
