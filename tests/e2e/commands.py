@@ -50,9 +50,10 @@ def reprieve(
     """Run a command in `folder`, within this process; its exit code is `code`, None for any.
 
     A replay writes tables and report only with `reports`: they are half of a small one's CPU, and
-    commands that need tables make them. Replays of a comparison or a sweep are processes only with
-    `children`.
+    commands that need tables make them. Replays of a comparison or a sweep, and the services that
+    play vectors, are processes only with `children`.
     """
+    playing = EmbeddedServices if children else _here
     replays = ReplayProcesses if children else _ReplaysHere
     pool = ThreadPoolExecutor if children else _InTurn
     out, err = io.BytesIO(), io.BytesIO()
@@ -61,6 +62,7 @@ def reprieve(
         contextlib.chdir(folder),
         mock.patch("replay.sessions.EmbeddedServices", _here),
         mock.patch("replay.compare.run.EmbeddedServices", _here),
+        mock.patch("replay.conform.vectors.run.EmbeddedServices", playing),
         mock.patch("replay.whatif.sweep.ReplayProcesses", replays),
         mock.patch("replay.cli.searching.ReplayProcesses", replays),
         mock.patch("replay.cli.commands.compare.ReplayProcesses", replays),

@@ -98,7 +98,7 @@ def test_a_sweep_keeps_what_is_finished_and_ends_in_one_table(
 ) -> None:
     """A larger grid runs what is missing; with --force all of it again."""
     tail = ("-o", "out", "--workers", "2", "--", *elsewhere.split())
-    reprieve_process(tmp_path, "sweep", NGINX, "--over", "seed=1..2", *tail)
+    reprieve(tmp_path, "sweep", NGINX, "--over", "seed=1..2", *tail)
     before = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/cells/*/figures.json")}
     axes = ("--over", "seed=1..3", "--figure", "preempted")
     done = reprieve_process(tmp_path, "sweep", NGINX, *axes, *tail)
@@ -106,7 +106,7 @@ def test_a_sweep_keeps_what_is_finished_and_ends_in_one_table(
     assert len(list(tmp_path.glob("out/cells/*/figures.json"))) == 3
     assert all(path.stat().st_mtime_ns == stamp for path, stamp in before.items())
     assert (tmp_path / "out" / "plot.svg").read_text(encoding="utf-8").startswith("<svg")
-    reprieve_process(tmp_path, "sweep", NGINX, "--over", "seed=1..2", "--force", *tail)
+    reprieve(tmp_path, "sweep", NGINX, "--over", "seed=1..2", "--force", *tail)
     again = {path: path.stat().st_mtime_ns for path in tmp_path.glob("out/cells/*/figures.json")}
     assert again.keys() == before.keys()
     assert not set(again.values()) & set(before.values())
