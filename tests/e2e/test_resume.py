@@ -324,7 +324,8 @@ def test_a_resumed_replay_waits_for_services_at_addresses(tmp_path: Path) -> Non
     """They were lost with it, and come back after it."""
     services = Elsewhere()
     with services:
-        run = _broken_off(tmp_path, "--scheduler", services.addresses["scheduler"])
+        options = ("--scheduler", services.addresses["scheduler"], "--no-report")
+        run = _broken_off(tmp_path, *options)
     with (tmp_path / "errors").open("wb") as errors:
         resumed = subprocess.Popen(
             command("resume", "run"), cwd=tmp_path, env=environment(), stderr=errors
