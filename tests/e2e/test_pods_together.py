@@ -120,7 +120,7 @@ def _ref(uid: str) -> ObjectReference:
 )
 @pytest.mark.parametrize("seed", range(8))
 def test_pods_that_are_added_together_are_tried_as_the_queue_would_show_them(
-    services: EmbeddedServices,
+    here: EmbeddedServices,
     monkeypatch: pytest.MonkeyPatch,
     seed: int,
     share: float,
@@ -129,7 +129,7 @@ def test_pods_that_are_added_together_are_tried_as_the_queue_would_show_them(
     gates: bool,
 ) -> None:
     """Of several priorities, gated and deleted ones among them; and the queue ends as it would."""
-    address = services.addresses["queue"]
+    address = here.addresses["queue"]
     ahead, held = asyncio.run(_outcomes(address, seed, overflows=overflows, gates=gates))
     ask_for_everything(monkeypatch)
     asking, whole = asyncio.run(_outcomes(address, seed, overflows=overflows, gates=gates))

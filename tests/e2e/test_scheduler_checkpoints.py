@@ -175,7 +175,7 @@ def test_a_restored_session_follows_a_random_world(
 
 
 def test_a_session_restored_among_pods_that_came_together_goes_on_with_the_next(
-    services: EmbeddedServices,
+    here: EmbeddedServices,
 ) -> None:
     """Sent in two parts, and tried a few in each message: the queue is asked before the first."""
     node = make_node("n").capacity(cpu="20", pods="20").obj()
@@ -185,7 +185,7 @@ def test_a_session_restored_among_pods_that_came_together_goes_on_with_the_next(
         pod = make_pod(f"p{number}").req(cpu="1").priority(number % 3).obj()
         parts[number // 6].events.add().add.pod.CopyFrom(pod_to_message(pod))
     rounds = [*parts, *(scheduler_pb2.Round(max_pods=2) for _ in range(7))]
-    address, config = services.addresses["scheduler"], CONFIGS["v1.34, its queue, few heads"]
+    address, config = here.addresses["scheduler"], CONFIGS["v1.34, its queue, few heads"]
     whole, moved = Talker(address, config), Talker(address, config)
     bound: list[str] = []
     for round_ in rounds:
