@@ -133,7 +133,7 @@ class ForeseenHeads:
             return None
         if sum(operation.HasField("add") for operation in batch.operations) < heads_max:
             return None
-        if not self._queue.foreseeable_heads or (self._after and self._after_ns == batch.at_ns):
+        if self._after and self._after_ns == batch.at_ns:
             return None
         reply = await self._queue.commit(batch.before(), heads_max)
         self._shown, self._wakeup_ns, self._after = len(reply.heads), reply.wakeup_ns, reply.after
@@ -141,10 +141,10 @@ class ForeseenHeads:
         return reply.exchange_ns
 
     def _is_empty(self, at_ns: int) -> bool:
-        """Return whether no pod can be popped at a time, and it is known when one can be."""
+        """Return whether no pod can be popped at a time but those that are added next."""
         if self._wakeup_ns is not None and (self._after is None or self._wakeup_ns < at_ns):
             return False
-        return self._shown == 0
+        return self._shown == 0 and self._queue.foreseeable_heads
 
     def _tried(self, batch: Batch, heads_max: int) -> QueueReply | None:
         """Return the reply to attempts where it follows: which pods are left that can be popped."""
@@ -175,7 +175,7 @@ class ForeseenHeads:
         The heads are in `_formed` then.
         """
         is_known, added = self._take_added(batch.operations), self._added
-        if not (is_known and self._queue.foreseeable_heads and self._is_empty(batch.at_ns)):
+        if not (is_known and self._is_empty(batch.at_ns)):
             return None
         # A pod in flight waits for its pop to be done: it was deleted and has come again.
         in_flight = {decision.head.pop.uid for decision in self._core.unanswered()}
