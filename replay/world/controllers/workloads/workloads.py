@@ -17,7 +17,13 @@ from replay.world.api.admission import chain
 from replay.world.api.admission.selectors import selector_of
 from replay.world.api.cluster import Changed
 from replay.world.api.controller_refs import ControllerRefs
-from replay.world.api.pod_record import PodRecord, controller_uid, object_ref, set_controller
+from replay.world.api.pod_record import (
+    PodRecord,
+    controller_uid,
+    holding,
+    object_ref,
+    set_controller,
+)
 from replay.world.controller import Controller, Ending
 from replay.world.controllers.workloads.cron_jobs import CronJobs
 from replay.world.controllers.workloads.daemon_sets import DaemonSets
@@ -80,6 +86,7 @@ class Workloads(Controller):
     _objects: dict[str, tuple[str, meta_pb2.ObjectMeta]]
     _again: dict[str, None]
     _rolling: dict[str, None]
+    _terminating: dict[str, None]
     _sent: dict[str, bytes]
 
     def __init__(self, state: WorldState, lifecycle: PodLifecycle) -> None:
@@ -105,6 +112,7 @@ class Workloads(Controller):
         self._relabelled_sets = {}
         self._again = {}
         self._rolling = {}
+        self._terminating = {}
 
     def read(self, _now_ns: int, record: trace_pb2.Record) -> None:
         """Take the version that the trace is of, or the record of a pod that will be created."""
@@ -173,8 +181,11 @@ class Workloads(Controller):
             case "cron_job":
                 self._cron_jobs.put(now_ns, message.cron_job)
         self._remember(now_ns, message, selector)
+        workload = getattr(message, case)
+        if workload.metadata.HasField("deletion_timestamp"):
+            self._terminating[workload.metadata.uid] = None
         if kind in _SPREAD:
-            self._send(now_ns, kind, getattr(message, case))
+            self._send(now_ns, kind, workload)
 
     def remove(self, now_ns: int, ref: meta_pb2.ObjectReference) -> None:
         """Delete a workload object, or follow a deletion of what admission or a claim reads."""
@@ -186,7 +197,25 @@ class Workloads(Controller):
         else:
             self._claims.forget(ref)
 
-    def _remove(self, now_ns: int, uid: str) -> None:
+    def _end_terminating(self, now_ns: int) -> None:
+        """Delete the objects of the trace whose deletion was requested before it began.
+
+        No controller makes pods for them. What they own goes with them, unless they orphan it, or
+        exist until a finalizer of somebody else's is removed, and in the background.
+
+        Source: kubernetes v1.34 pkg/controller/replicaset/replica_set.go, syncReplicaSet, and the
+        other controllers' like it; pkg/controller/garbagecollector/garbagecollector.go,
+        attemptToDeleteItem, processDeletingDependentsItem, orphanDependents.
+        """
+        uids, self._terminating = self._terminating, {}
+        for uid in uids:
+            _, meta = self._objects.get(uid, ("", None))
+            if meta is not None:
+                held = holding(meta.finalizers) and "foregroundDeletion" not in meta.finalizers
+                stays = bool(held) or "orphan" in meta.finalizers
+                self._remove(now_ns, uid, with_dependents=not stays)
+
+    def _remove(self, now_ns: int, uid: str, *, with_dependents: bool = True) -> None:
         """Delete a workload object and, in the background, all that it owns.
 
         An unknown one is accepted. A Deployment whose ReplicaSet is deleted is synced again.
@@ -204,14 +233,16 @@ class Workloads(Controller):
             self._cluster.remove_other(now_ns, object_ref(kind, meta))
         if kind == "Deployment":
             self._deployments.remove(uid)
-            for replica_set in self._replica_sets.of(uid):
+            for replica_set in self._replica_sets.of(uid) if with_dependents else ():
                 self._remove(now_ns, replica_set.metadata.uid)
         elif kind == "CronJob":
-            for job_uid in self._cron_jobs.remove(uid):
+            jobs = self._cron_jobs.remove(uid)
+            for job_uid in jobs if with_dependents else ():
                 self._remove(now_ns, job_uid)
         else:
             self._pod_controllers[kind].remove(uid)
-            for pod in list(self._cluster.pods_by_owner.get(uid, {}).values()):
+            pods = list(self._cluster.pods_by_owner.get(uid, {}).values())
+            for pod in pods if with_dependents else ():
                 self._pod_control.delete(now_ns, pod)
 
     def act(self, _now_ns: int, action: Action) -> None:
@@ -322,6 +353,7 @@ class Workloads(Controller):
             # Nothing is claimed, synced or released. Most rounds of such a trace change one pod.
             self._pod_control.pods_changed(now_ns, changed.pods)
             return
+        self._end_terminating(now_ns)
         self._claim(now_ns, changed)
         if self._cluster.has_changed:
             changed.add(self._cluster.take_changed())
