@@ -3,9 +3,6 @@
 A replay does not know why a container crashes or cannot be created, nor whether another pod of the
 same template would do better. The pods of the list stay as they are; their successors run and
 become ready, which is a note, since budgets and rollouts read it.
-
-Source: kubernetes v1.34 pkg/kubelet/kuberuntime/kuberuntime_container.go,
-pkg/kubelet/images/types.go, pkg/kubelet/container/sync_result.go (reasons of waiting containers).
 """
 
 from __future__ import annotations
@@ -14,17 +11,10 @@ from collections.abc import Iterable
 
 from replay.importers.records import Issues
 from replay.kube.kinds import KINDS, metadata
+from replay.world.kubelet.failing_containers import failing_reason
 from reprieve.kube.v1beta1.meta_pb2 import OwnerReference
 from reprieve.kube.v1beta1.object_pb2 import KubernetesObject
-from reprieve.kube.v1beta1.pod_pb2 import Pod
 
-_REASONS = frozenset(
-    {
-        *("CrashLoopBackOff", "ImagePullBackOff", "ErrImagePull", "ErrImageNeverPull"),
-        *("InvalidImageName", "ImageInspectError", "RegistryUnavailable"),
-        *("CreateContainerConfigError", "CreateContainerError", "RunContainerError"),
-    }
-)
 _FAILING = "failing-pods"
 _SUCCESSORS = (
     "it stays so, but a pod that a controller makes in its place runs and becomes ready, unless "
@@ -43,17 +33,9 @@ def report_failing(objects: Iterable[KubernetesObject], issues: Issues) -> None:
             continue
         if not message.HasField("pod"):
             owners[meta.uid] = owner
-        elif owner.kind in KINDS.values() and (reason := _reason(message.pod)):
+        elif owner.kind in KINDS.values() and (reason := failing_reason(message.pod.status)):
             failing.append((meta.namespace, owner, reason))
     for namespace, owner, reason in failing:
         top = owners.get(owner.uid, owner)
         whose = f"{top.kind} {namespace}/{top.name}"
         issues.add(_FAILING, whose, f"a pod of {whose} waits with {reason}: {_SUCCESSORS}")
-
-
-def _reason(pod: Pod) -> str:
-    """Return why a container of a pod cannot run, "" if all may."""
-    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
-        if container.state.waiting.reason in _REASONS:
-            return container.state.waiting.reason
-    return ""

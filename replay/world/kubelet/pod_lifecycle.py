@@ -36,6 +36,7 @@ from replay.world.kubelet.container_ends import (
     pod_finish_ns,
     restarts,
 )
+from replay.world.kubelet.failing_containers import failing_reason
 from replay.world.kubelet.images import ImagePulls
 from replay.world.kubelet.readiness import Readiness
 from replay.world.kubelet.silence import SilentKubelets
@@ -184,7 +185,7 @@ class PodLifecycle(Controller):
             self.readiness.continued(now_ns, pod, pod.running_ns)
             self.usage_changed(now_ns, pod)
             self.taken_up(now_ns, pod)
-        elif not pod.is_terminal:
+        elif not pod.is_terminal and not self._stays(pod):
             self._timeline.plan(now_ns, ActionKind.KUBELET_SEES, pod.uid)
         if pod.is_terminating:
             pod.removal = "deleted"
@@ -192,6 +193,16 @@ class PodLifecycle(Controller):
             grace_ns = meta.deletion_grace_period_seconds * SECOND_NS
             pod.stopping_ns = time_ns(meta.deletion_timestamp) - grace_ns
             self._plan_stop(now_ns, pod, time_ns(meta.deletion_timestamp))
+
+    def _stays(self, pod: PodRecord) -> bool:
+        """Return whether a pod that is created with a node cannot start, nor did when recorded.
+
+        Its phase is Pending while a container waits that has never run.
+
+        Source: kubernetes v1.34 pkg/kubelet/kubelet_pods.go, getPhase.
+        """
+        has_started = pod.life.HasField("start_delay_duration_ns")
+        return not has_started and bool(failing_reason(pod.message.status))
 
     def bound(self, now_ns: int, pod: PodRecord) -> None:
         """Plan the first sync of a pod that was bound to its node."""
