@@ -162,6 +162,10 @@ class RecordFeed:
                     self._journal.note("not-simulated", note)
                 self._journal.object_put(now_ns, message, is_new=is_new)
             elif not self._controllers.keeps(kind):
+                if kind == "Namespace":
+                    note = self._admission.namespaces.put(message.namespace)
+                    if note:
+                        self._journal.note("not-simulated", note)
                 self._cluster.put_other(now_ns, message, is_new=is_new)
             self._controllers.put(now_ns, kind, message)
         except (AdmissionError, FieldError) as error:
@@ -193,6 +197,8 @@ class RecordFeed:
             self._admission.remove(ref)
             self._journal.object_removed(now_ns, ref)
         elif not self._controllers.keeps(ref.kind):
+            if ref.kind == "Namespace":
+                self._admission.namespaces.remove(ref.name)
             self._cluster.remove_other(now_ns, ref)
         self._controllers.remove(now_ns, ref)
 

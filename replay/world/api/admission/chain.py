@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from replay.world.api.admission.limit_ranges import LimitRanges
+from replay.world.api.admission.namespaces import Namespaces
 from replay.world.api.admission.priority import PriorityAdmission
 from replay.world.api.admission.quotas import Quotas
 from replay.world.api.admission.resources import refuse_above_limits
@@ -35,6 +36,7 @@ class Admission:
     def __init__(self) -> None:
         self.priority = PriorityAdmission()
         self.quotas = Quotas()
+        self.namespaces = Namespaces()
         self._limit_ranges = LimitRanges()
         self._runtime_classes = RuntimeClasses()
 
@@ -86,6 +88,8 @@ class Admission:
         """
         if pod.metadata.HasField("creation_timestamp") or pod.spec.node_name:
             return self.priority.admit(pod)
+        if not recorded:
+            self.namespaces.check(pod.metadata.namespace)
         self._limit_ranges.fill_in(pod)
         note = self.priority.admit(pod)
         self._runtime_classes.admit(pod.spec, enforced=not recorded)
