@@ -21,6 +21,7 @@ from replay.world.state import WorldPart, WorldState
 from replay.world.timeline import ActionKind
 from reprieve.kube.v1beta1 import pod_pb2
 from reprieve.trace.v1beta1 import trace_pb2
+from services.rpc.kube.fields import time_ns
 
 
 class ContainerKills(WorldPart):
@@ -65,6 +66,25 @@ class ContainerKills(WorldPart):
             self._changed(now_ns, pod)
         else:
             self._end(now_ns, pod, partial(_last_killed, write=write, before=ended_before(pod)))
+
+    def continued(self, now_ns: int, pod: PodRecord) -> None:
+        """Plan the restarts of containers that had exited when their running pod was recorded.
+
+        The wait is by how often a container was restarted; one that ran for long enough has none.
+        """
+        for status in pod.message.status.container_statuses:
+            ended = status.state.terminated
+            policy = pod.message.spec.restart_policy
+            if not (status.state.HasField("terminated") and runs_again(policy, ended.exit_code)):
+                continue
+            ended_ns = time_ns(ended.finished_at) if ended.HasField("finished_at") else now_ns
+            ran_ns = ended_ns - time_ns(ended.started_at) if ended.HasField("started_at") else 0
+            kills = 0 if ran_ns > RESET_NS else status.restart_count
+            restart_ns = max(now_ns, ended_ns + crash_backoff_ns(kills))
+            pod.containers[status.name] = ContainerRun(
+                changed_ns=ended_ns, runs=False, restart_ns=restart_ns, kills=kills + 1
+            )
+        self._plan_restart(pod)
 
     def restart(self, now_ns: int, pod: PodRecord) -> None:
         """Restart the containers of a running pod whose backoff is over."""

@@ -181,6 +181,7 @@ class PodLifecycle(Controller):
         if status.phase == "Running":
             started = status.start_time if status.HasField("start_time") else None
             pod.running_ns = time_ns(started) if started else now_ns
+            self.kills.continued(now_ns, pod)
             self._plan_finish(now_ns, pod)
             self.readiness.continued(now_ns, pod, pod.running_ns)
             self.usage_changed(now_ns, pod)
