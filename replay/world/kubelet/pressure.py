@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from replay.world.api.conditions import mark_pressure
+from replay.world.api.conditions import TAINTS, mark_pressure
 from replay.world.api.pod_record import PodRecord
 from replay.world.controller import Controller, Ending
 from replay.world.kubelet.admission import Rejection
@@ -45,6 +45,10 @@ INTERVAL_NS = 10 * SECOND_NS
 CLEANUP_POLL_NS = SECOND_NS
 """The wait from the return of a kill to the loop's first check that the pod is cleaned up."""
 
+_RECORDED = (
+    "node {} has the condition {} in the trace: it and its taint stay, whatever pods use, until an "
+    "update of the node ends them"
+)
 _GROWING_REPLACEMENTS = (
     "the growing usage of pods that replace evicted ones does not keep a replay running; "
     "use --until to replay it"
@@ -136,6 +140,11 @@ class NodePressure(Controller):
             self._journal.note("usage", REPEATED)
         if self._backend is not None and not self._profiles.has_memory_or_storage:
             self._journal.eviction_not_judged = "no usage is recorded (--usage)"
+        for name, node in self._cluster.nodes.items():
+            for condition in node.status.conditions:
+                is_recorded = condition.type in TAINTS and condition.status == "True"
+                if is_recorded and condition.type not in self.conditions_of(name):
+                    self._journal.note("pressure", _RECORDED.format(name, condition.type))
 
     def usage_changed(self, now_ns: int, pod: PodRecord) -> None:
         """Plan a step for the node of a pod that starts or ends now, and the next OOM kills."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from replay.world.controller import Ending
 from replay.world.kubelet.annotations import UsageRule, parse_growth
 from replay.world.loop.replay import Limits, Replay, ReplayEnd
 from replay.world.models import Models
@@ -11,7 +12,16 @@ from reprieve.eviction.v1beta1 import eviction_service_pb2
 from reprieve.kube.v1beta1 import node_pb2
 from reprieve.scheduler.v1beta1 import scheduler_pb2
 from reprieve.trace.v1beta1 import trace_pb2
-from tests.unit.world.builders import S, create, create_pod, delete, make_node, make_pod, update
+from tests.unit.world.builders import (
+    S,
+    World,
+    create,
+    create_pod,
+    delete,
+    make_node,
+    make_pod,
+    update,
+)
 
 GIB = 1 << 30
 TYPES = ("MemoryPressure", "DiskPressure", "PIDPressure")
@@ -265,6 +275,20 @@ def test_a_users_update_keeps_the_condition_and_the_taint() -> None:
     assert [taint.key for taint in last.spec.taints] == [TAINT]
     assert [(condition.type, condition.status) for condition in last.status.conditions] == [
         ("MemoryPressure", "True")
+    ]
+
+
+def test_a_condition_that_the_trace_brings_is_noted_for_nothing_ends_it() -> None:
+    """The eviction service does not know of it; one that has ended is no condition."""
+    world = World()
+    node = make_node()
+    node.status.conditions.add(type="MemoryPressure", status="True")
+    node.status.conditions.add(type="DiskPressure", status="False")
+    world.feed(0, create(node), create(make_node("other")))
+    world.pressure.conclude(Ending(at_ns=S, start_ns=0, is_finished=True, is_cut=False))
+    notes = [text for kind, text in world.journal.notes if kind == "pressure"]
+    assert [note.partition(":")[0] for note in notes] == [
+        "node n has the condition MemoryPressure in the trace"
     ]
 
 
