@@ -198,7 +198,7 @@ class Workloads(Controller):
             self._claims.forget(ref)
 
     def _end_terminating(self, now_ns: int) -> None:
-        """Delete the objects of the trace whose deletion was requested before it began.
+        """Delete the objects that the trace shows as being deleted.
 
         No controller makes pods for them. What they own goes with them, unless they orphan it, or
         exist until a finalizer of somebody else's is removed, and in the background.
